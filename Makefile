@@ -1,0 +1,34 @@
+# The environment lives in .venv, is made on first use and reused after; it is rebuilt when the requirements change.
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+READY := $(VENV)/.ready
+
+.PHONY: demo test lint bench bench-quick published clean
+
+demo: $(READY)
+	$(VENV)/bin/spikegcl demo
+
+test: $(READY) lint
+	$(PYTHON) -m pytest
+
+lint: $(READY)
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+bench: $(READY)
+	$(PYTHON) -m benchmarks.run
+
+bench-quick: $(READY)
+	$(PYTHON) -m benchmarks.run --quick
+
+published: $(READY)
+	$(PYTHON) -m benchmarks.published
+
+$(READY): pyproject.toml constraints.txt
+	python3 -m venv $(VENV)
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache build

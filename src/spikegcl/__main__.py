@@ -1,0 +1,3 @@
+from spikegcl.cli import main
+
+main()

@@ -1,0 +1,71 @@
+"""Models as files: safetensors, written atomically, with everything needed to embed a graph again."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from typing import TYPE_CHECKING
+
+import torch
+
+from spikegcl.config import from_mapping
+from spikegcl.errors import RunError
+from spikegcl.files import written_atomically
+from spikegcl.groups import Groups
+from spikegcl.model import SpikeGCL
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FORMAT = "spikegcl-model"
+VERSION = "1"
+
+
+def model_hash(model: SpikeGCL) -> str:
+    """Twelve hex digits over all weights and statistics."""
+    digest = hashlib.sha256()
+    for name, value in sorted(model.state_dict().items()):
+        digest.update(name.encode() + value.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()[:12]
+
+
+def save_model(model: SpikeGCL, path: Path, columns: tuple[str, ...] | None = None) -> None:
+    """Write weights, statistics, groups and settings. ``columns`` are the names of the feature columns, if any."""
+    from safetensors.torch import save
+
+    tensors = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
+    groups = model.encoder.groups
+    tensors["groups.order"] = torch.from_numpy(groups.order).long()
+    tensors["groups.bounds"] = torch.from_numpy(groups.bounds).long()
+    meta = {
+        "format": FORMAT,
+        "version": VERSION,
+        "config": json.dumps(dataclasses.asdict(model.config)),
+        "columns": json.dumps(columns),
+    }
+    with written_atomically(path) as temporary:
+        temporary.write_bytes(save(tensors, meta))
+
+
+def load_model(path: Path) -> tuple[SpikeGCL, tuple[str, ...] | None]:
+    """The model of a file and the names of its feature columns."""
+    from safetensors import SafetensorError, safe_open
+
+    if not path.is_file():
+        raise RunError(f"there is no model file {path}; is this a run folder made by `spikegcl train`?")
+    try:
+        with safe_open(str(path), "pt") as file:
+            meta = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        if meta.get("format") != FORMAT or meta.get("version") != VERSION:
+            raise RunError(
+                f"{path} is not a model of this release (format {meta.get('format')}, version {meta.get('version')})"
+            )
+        groups = Groups(tensors.pop("groups.order").numpy(), tensors.pop("groups.bounds").numpy())
+        model = SpikeGCL(from_mapping(json.loads(meta["config"])), groups)
+        model.load_state_dict(tensors)
+        columns = json.loads(meta["columns"])
+    except (SafetensorError, KeyError, ValueError, RuntimeError) as error:
+        raise RunError(f"{path} cannot be read as a model: {error}; train again or restore the file") from None
+    return model, None if columns is None else tuple(columns)

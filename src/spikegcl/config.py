@@ -1,0 +1,172 @@
+"""Every setting of a run, with the reason for its default; presets; reading and writing TOML."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import tomllib
+from dataclasses import dataclass
+from importlib import resources
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+from spikegcl.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from spikegcl.graph import Graph
+
+
+@dataclass(frozen=True)
+class Config:
+    """Settings of the model and its training. The paper's symbol stands in brackets where there is one."""
+
+    # Codes: bits per node = steps * channels. 0 lets the graph decide (see `fit_to_graph`).
+    steps: int = 0  # [T] time steps = feature groups
+    channels: int = 64  # [H] the width every published run uses
+    grouping: str = "chunk"  # how columns become groups; the paper's
+
+    # Encoder.
+    encoder: str = "gcn"  # the paper's basic unit; sage and gat are its ablation
+    layers: int = 2  # [L] first per group, the others shared
+    activation: str = "elu"  # the authors' choice
+    batch_norm: bool = True  # every published command turns it on; keeps firing balanced
+    dropout: float = 0.5  # on the input and between layers; the authors' default
+
+    # Neuron.
+    neuron: str = "PLIF"  # the paper's
+    threshold: float = 0.0  # [V_th]; 0 calibrates it on the first pass to fire at `firing_rate`
+    firing_rate: float = 0.4  # target of the calibration: mid-way between silent and saturated (20 to 60 %)
+    tau: float = 1.0  # the paper's initial value: no memory; larger values remember
+    reset: str = "subtract"  # the paper's
+    surrogate: str = "sigmoid"  # the paper's
+    alpha: float = 2.0  # the paper's surrogate sharpness
+
+    # Objective and corruption.
+    margin: float = 0.0  # [m] the published value on six of seven graphs
+    head_width: int = 64  # outputs summed by the scoring head: equivalent to one vector with a scaled step size
+    edge_drop: float = 0.2  # share of undirected edges the corrupted view loses; the authors'
+    shuffle: bool = True  # whether the corrupted view permutes feature columns
+
+    # Optimisation.
+    epochs: int = 20  # the authors' default
+    lr: float = 1e-3  # AdamW, the authors'
+    weight_decay: float = 1e-2  # AdamW's own default, which the authors keep
+    block: int = 1  # [B] steps per block: gradients stop at block borders; B = steps trains end to end
+    stop: str = "epochs"  # early stopping: epochs (none), loss, or validation (needs labels)
+    patience: int = 5  # epochs without improvement before stopping early
+    select: str = "last"  # which epoch's codes are kept: last, or validation (best validation accuracy; needs labels)
+
+    def __post_init__(self) -> None:
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise ConfigError(f"{name} = {getattr(self, name)!r} is unknown; choose one of {', '.join(choices)}")
+        for name, low, high in _RANGES:
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise ConfigError(f"{name} = {value} is out of range; it must lie between {low} and {high}")
+
+    @property
+    def hash(self) -> str:
+        """Twelve hex digits that identify the settings in every result row."""
+        return hashlib.sha256(json.dumps(dataclasses.asdict(self), sort_keys=True).encode()).hexdigest()[:12]
+
+    def replace(self, **changes: Any) -> Config:
+        """A copy with some settings changed; unknown names and wrong types are errors."""
+        hints = get_type_hints(Config)
+        for name, value in changes.items():
+            if name not in hints:
+                raise ConfigError(f"unknown setting {name!r}; known are {', '.join(hints)}")
+            changes[name] = _convert(name, value, hints[name])
+        return dataclasses.replace(self, **changes)
+
+    def to_toml(self) -> str:
+        lines = [f"{name} = {json.dumps(value)}" for name, value in dataclasses.asdict(self).items()]
+        return "\n".join(lines) + "\n"
+
+
+_CHOICES = {
+    "grouping": ("chunk", "random", "cluster"),
+    "encoder": ("gcn", "sage", "gat"),
+    "activation": ("elu", "relu", "none"),
+    "neuron": ("IF", "LIF", "PLIF"),
+    "reset": ("zero", "subtract"),
+    "surrogate": ("sigmoid", "triangle", "arctan", "multi-gaussian", "superspike"),
+    "stop": ("epochs", "loss", "validation"),
+    "select": ("last", "validation"),
+}
+_RANGES: tuple[tuple[str, float, float], ...] = (
+    ("steps", 0, 65536),
+    ("channels", 1, 65536),
+    ("layers", 1, 64),
+    ("dropout", 0, 0.99),
+    ("threshold", 0, float("inf")),
+    ("firing_rate", 0.01, 0.99),
+    ("tau", 1, float("inf")),
+    ("alpha", 1e-6, float("inf")),
+    ("margin", 0, float("inf")),
+    ("head_width", 1, 65536),
+    ("edge_drop", 0, 0.99),
+    ("epochs", 0, 10**9),
+    ("lr", 0, float("inf")),
+    ("weight_decay", 0, float("inf")),
+    ("block", 1, 65536),
+    ("patience", 1, 10**9),
+)
+
+
+def _convert(name: str, value: Any, kind: type) -> Any:
+    """Accept what a TOML file or ``--set key=value`` gives for a setting of type ``kind``."""
+    if isinstance(value, str) and kind is not str:
+        try:
+            value = json.loads(value.lower())
+        except json.JSONDecodeError:
+            raise ConfigError(f"{name} = {value!r} is not a {kind.__name__}") from None
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise ConfigError(f"{name} = {value!r} must be a {kind.__name__}")
+    return value
+
+
+def from_mapping(values: Mapping[str, Any]) -> Config:
+    """A config from the keys of a TOML table; keys not given keep their defaults."""
+    return Config().replace(**dict(values))
+
+
+def read_config(path: Path) -> Config:
+    try:
+        return from_mapping(tomllib.loads(path.read_text("utf-8")))
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"cannot read the configuration {path}: {error}") from None
+
+
+def preset(name: str, dataset: str) -> Config:
+    """A shipped setting: ``default`` for any graph, ``paper`` for the datasets of the paper.
+
+    >>> preset("paper", "photo").steps
+    15
+    """
+    if name == "default":
+        return Config()
+    if name != "paper":
+        raise ConfigError(f"unknown preset {name!r}; choose default or paper")
+    tables = tomllib.loads((resources.files("spikegcl") / "presets" / "paper.toml").read_text("utf-8"))
+    if dataset not in tables:
+        known = ", ".join(key for key in tables if key != "all")
+        raise ConfigError(f"the paper has no settings for {dataset!r}, only for {known}; use the default preset")
+    return from_mapping({**tables["all"], **tables[dataset]})
+
+
+def fit_to_graph(config: Config, graph: Graph) -> Config:
+    """Settle what the graph decides: the number of steps, when it is 0.
+
+    About 16 columns a step, between 8 and 32 steps: fewer would make codes too small to tell classes apart, more
+    costs time without gain on the graphs tried. Never more steps than columns.
+    """
+    if config.steps:
+        return config
+    width = graph.num_features
+    return config.replace(steps=min(width, max(8, min(32, round(width / 16)))))

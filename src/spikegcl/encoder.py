@@ -1,0 +1,245 @@
+"""Peer GNNs: one first layer per feature group, the other layers shared, all ending in the current of one neuron.
+
+For step t with features X_t (N x c_t), layer by layer (Z the input of a layer, P the normalised adjacency):
+
+    first layer     A = P BN(dropout(X_t)) W_t + b_t
+    other layers    A = P BN(dropout(act(Z))) W + b          (W, b, BN parameters shared by all steps)
+    current         I_t = A of the last layer                (N x H)
+
+Steps are computed K at a time, side by side. Batch norm is folded into the weights: BN(Z) W = Z (s W) + 1 (o W) with
+s = gamma / sqrt(var + eps), o = beta - mean s, and a constant row passes through P as ``reach`` times that row.
+
+Statistics. In training each view uses its own (of the nodes at hand, differentiable) and moves the running averages,
+torch's way: momentum 0.1, starting at mean 0 and variance 1. Codes use the running averages, so new graphs are embedded
+with frozen ones. Both views move them, as in the authors' code; exact statistics of the clean graph would be tidier but
+cost accuracy on bags of words, because dividing by the tiny variance of rare words amplifies noise (docs/design.md).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from spikegcl import noise
+from spikegcl.fused import Affine, activate
+from spikegcl.propagate import (
+    Columns,
+    Features,
+    Operator,
+    attend,
+    block_linear,
+    group_linear,
+    mirror_edges,
+    propagate,
+)
+
+if TYPE_CHECKING:
+    from spikegcl.config import Config
+    from spikegcl.groups import Groups
+
+EPS, MOMENTUM = 1e-5, 0.1  # torch's batch norm defaults
+OPERATORS = {"gcn": "gcn", "sage": "mean", "gat": "sum"}
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """One look at a graph: its adjacency, its features in group order, and the key of its random choices.
+
+    ``drop`` is the dropout rate (0 for embedding). ``kept`` optionally holds P X of the whole view (N x d, group order).
+    """
+
+    operator: Operator
+    features: Features
+    columns: Columns
+    key: int = 0
+    drop: float = 0.0
+    kept: Tensor | None = None
+
+    @cached_property
+    def moments(self) -> tuple[Tensor, Tensor]:
+        """Mean and variance of the feature columns in group order, dropout included."""
+        return self.features.moments(self.columns)
+
+
+class Convolution(nn.Module):
+    """Weights of one layer: ``fan_in`` x H for every (stacked) group, Glorot-initialised by ``sizes``, and a bias.
+
+    gcn    A = P z,  z = x W
+    sage   A = P x W + x W_self with P the neighbourhood mean
+    gat    A = attention over z = x W with scores a_self . z_i + a_neighbour . z_j (one head)
+    """
+
+    def __init__(self, kind: str, sizes: list[int], channels: int, biases: int, rng: torch.Generator) -> None:
+        super().__init__()
+        self.kind, self.channels = kind, channels
+
+        def glorot() -> nn.Parameter:
+            blocks = [_uniform((size, channels), math.sqrt(6 / (size + channels)), rng) for size in sizes]
+            return nn.Parameter(torch.cat(blocks))
+
+        self.weight = glorot()
+        self.bias = nn.Parameter(torch.zeros(biases, channels))
+        if kind == "sage":
+            self.weight_self = glorot()
+        if kind == "gat":
+            self.attention = nn.Parameter(_uniform((2, channels), math.sqrt(6 / (1 + channels)), rng))
+
+    def weights(self) -> list[Tensor]:
+        """The matrices that multiply the input: the neighbours' first."""
+        return [self.weight, self.weight_self] if self.kind == "sage" else [self.weight]
+
+
+class Norm(nn.Module):
+    """Scale and offset of a batch norm, and the running statistics used for codes."""
+
+    mean: Tensor
+    var: Tensor
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.gamma = nn.Parameter(torch.ones(width))
+        self.beta = nn.Parameter(torch.zeros(width))
+        self.register_buffer("mean", torch.zeros(width))
+        self.register_buffer("var", torch.ones(width))
+
+    def affine(self, mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor]:
+        """Scale s and offset o such that BN(x) = x s + o, for statistics of shape ... x width."""
+        scale = self.gamma * torch.rsqrt(var + EPS)
+        return scale, self.beta - mean * scale
+
+    @torch.no_grad()
+    def observe(self, mean: Tensor, var: Tensor) -> None:
+        """Move the running averages by K observations (K x width), one after the other."""
+        count = len(mean)
+        weight = MOMENTUM * (1 - MOMENTUM) ** torch.arange(count - 1, -1, -1, device=mean.device)
+        for running, seen in ((self.mean, mean), (self.var, var)):
+            running.mul_((1 - MOMENTUM) ** count).add_(weight @ seen)
+
+
+class Encoder(nn.Module):
+    """The peer GNNs of all steps. :meth:`currents` computes steps ``first`` to ``first + steps - 1`` of a view."""
+
+    def __init__(self, config: Config, groups: Groups, seed: int) -> None:
+        super().__init__()
+        rng = noise.generator(seed, "encoder")
+        self.groups, self.kind, self.channels = groups, config.encoder, config.channels
+        self.activation = config.activation
+        self.first = Convolution(self.kind, groups.sizes.tolist(), self.channels, groups.steps, rng)
+        self.shared = nn.ModuleList(
+            Convolution(self.kind, [self.channels], self.channels, 1, rng) for _ in range(config.layers - 1)
+        )
+        self.input_norm = Norm(len(groups.order)) if config.batch_norm else None
+        self.norms = nn.ModuleList(Norm(self.channels) for _ in range(config.layers - 1) if config.batch_norm)
+        self._mirror: tuple[Operator, Tensor] | None = None
+
+    @property
+    def operator_kind(self) -> str:
+        return OPERATORS[self.kind]
+
+    def propagates_first(self, first: int, steps: int) -> bool:
+        """Whether P is applied to the features of these steps rather than to their products with the weights.
+
+        Both orders give the same result; the one that moves fewer columns through P wins. Products also go back
+        through P in the backward pass, features never do, but they have to be made dense to be propagated.
+        """
+        width = self.groups.bounds[first + steps] - self.groups.bounds[first]
+        return self.kind != "gat" and width <= steps * self.channels
+
+    def currents(self, view: View, first: int, steps: int) -> Affine:
+        """Currents of K = ``steps`` steps, N x K*H, still to be shifted (:class:`Affine`).
+
+        In training mode with the statistics of the view (which move the running averages), else with the running ones.
+        """
+        current = self._first_layer(view, first, steps)
+        for layer, convolution in enumerate(self.shared):
+            keys = [noise.derive(view.key, "hidden", layer, first + k) for k in range(steps)]
+            h, mean, var = activate(current, self.activation, keys, view.drop, self.channels)
+            scale = offset = None
+            if len(self.norms):
+                norm: Norm = self.norms[layer]  # type: ignore[assignment]
+                if self.training:
+                    mean, var = mean.view(steps, -1), var.view(steps, -1)
+                    norm.observe(mean, var)
+                else:
+                    mean, var = norm.mean.expand(steps, -1), norm.var.expand(steps, -1)
+                scale, offset = norm.affine(mean, var)
+            current = self._shared_layer(convolution, view.operator, h, scale, offset, steps)  # type: ignore[arg-type]
+        return current
+
+    def _first_layer(self, view: View, first: int, steps: int) -> Affine:
+        convolution, bounds = self.first, self.groups.bounds
+        low, high = int(bounds[first]), int(bounds[first + steps])
+        own = bounds[first : first + steps + 1] - low
+        scale = offset = None
+        if self.input_norm is not None:
+            mean, var = view.moments if self.training else (self.input_norm.mean, self.input_norm.var)
+            if self.training and first == 0:
+                self.input_norm.observe(mean[None], var[None])
+            scale, offset = self.input_norm.affine(mean, var)
+        weights = [w if scale is None else w * scale[:, None] for w in convolution.weights()]
+        shifts = [_group_sums(w, offset, own, low, high, steps) for w in convolution.weights()]
+        bias = convolution.bias[first : first + steps].reshape(-1)
+        if self.propagates_first(first, steps):
+            gathered = (
+                None if view.kept is not None and len(weights) == 1 else view.features.gather(view.columns, low, high)
+            )
+            spread = view.kept[:, low:high] if view.kept is not None else propagate(view.operator, gathered)  # type: ignore[arg-type]
+            parts = [block_linear(spread, weights[0][low:high], own)]
+            if len(weights) == 2:
+                parts.append(block_linear(gathered, weights[1][low:high], own))  # type: ignore[arg-type]
+        else:
+            z = [group_linear(view.features, view.columns, self.groups, first, steps, w) for w in weights]
+            parts = [self._aggregate(convolution, view.operator, z[0], shifts[0]), *z[1:]]
+        return self._combine(view.operator, parts, shifts, bias)
+
+    def _shared_layer(
+        self,
+        convolution: Convolution,
+        operator: Operator,
+        h: Tensor,
+        scale: Tensor | None,
+        offset: Tensor | None,
+        steps: int,
+    ) -> Affine:
+        width = self.channels
+        bounds = range(0, (steps + 1) * width, width)
+        z, shifts = [], []
+        for weight in convolution.weights():
+            stacked = weight.expand(steps, -1, -1) if scale is None else weight * scale[:, :, None]
+            z.append(block_linear(h, stacked.reshape(steps * width, width), bounds))
+            shifts.append((offset @ weight).reshape(-1) if offset is not None else weight.new_zeros(steps * width))
+        parts = [self._aggregate(convolution, operator, z[0], shifts[0]), *z[1:]]
+        return self._combine(operator, parts, shifts, convolution.bias.expand(steps, -1).reshape(-1))
+
+    def _aggregate(self, convolution: Convolution, operator: Operator, z: Tensor, shift: Tensor) -> Tensor:
+        if self.kind != "gat":
+            return propagate(operator, z)
+        if self._mirror is None or self._mirror[0].indices is not operator.indices:
+            self._mirror = (operator, mirror_edges(operator))
+        out = []
+        for part, constant in zip(z.split(self.channels, 1), shift.split(self.channels), strict=True):
+            mine, other = convolution.attention @ (part + constant).T
+            out.append(attend(operator, part.contiguous(), mine, other, self._mirror[1]))
+        return torch.cat(out, 1)
+
+    def _combine(self, operator: Operator, parts: list[Tensor], shifts: list[Tensor], bias: Tensor) -> Affine:
+        if self.kind == "sage":
+            return Affine(parts[0] + parts[1], operator.reach, shifts[0], bias + shifts[1])
+        reach = torch.ones_like(operator.reach) if self.kind == "gat" else operator.reach
+        return Affine(parts[0], reach, shifts[0], bias)
+
+
+def _uniform(shape: tuple[int, int], bound: float, rng: torch.Generator) -> Tensor:
+    return torch.empty(shape).uniform_(-bound, bound, generator=rng)
+
+
+def _group_sums(weight: Tensor, offset: Tensor | None, own: object, low: int, high: int, steps: int) -> Tensor:
+    """The constant row that the offsets of a group's columns add to its product: (K*H)."""
+    if offset is None:
+        return weight.new_zeros(steps * weight.shape[1])
+    return block_linear(offset[None, low:high], weight[low:high], own).reshape(-1)  # type: ignore[arg-type]

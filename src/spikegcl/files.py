@@ -1,0 +1,31 @@
+"""Files that are either whole or not there: temporary name, fsync, rename."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@contextlib.contextmanager
+def written_atomically(path: Path) -> Iterator[Path]:
+    """Yield a temporary path beside ``path``; when the block ends well it is synced and renamed, else removed."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        yield temporary
+        with temporary.open("rb") as written:
+            os.fsync(written.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file atomically."""
+    with written_atomically(path) as temporary:
+        temporary.write_text(text, "utf-8")

@@ -1,0 +1,52 @@
+"""Codes without learning, at a given number of bits: what every learned number has to be compared with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from spikegcl import noise
+from spikegcl.propagate import make_operator, propagate
+from spikegcl.training import Session
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from spikegcl.config import Config
+    from spikegcl.graph import Graph
+
+CHUNK = 256  # columns projected at a time
+
+
+def untrained(graph: Graph, config: Config, seed: int) -> NDArray[np.uint8]:
+    """The encoder as initialised, its running statistics moved by as many passes as training has epochs (packed)."""
+    session = Session(graph, config, seed)
+    session.warm_up(config.epochs)
+    return session.embed()
+
+
+def projection(graph: Graph, bits: int, seed: int) -> NDArray[np.uint8]:
+    """Sign at the column median of a Gaussian random projection of twice-propagated standardised features (packed).
+
+    With D the inverse standard deviations: P^2 (X - mean) D R = P^2 (X D R) - (P^2 1) (mean D R), so sparse features
+    stay sparse. Constant columns are left out.
+    """
+    features = graph.features
+    count, width = features.shape
+    mean = np.asarray(features.mean(0, dtype=np.float64)).ravel()
+    square = np.asarray((features.power(2) if graph.is_sparse else features**2).mean(0, dtype=np.float64)).ravel()
+    std = np.sqrt(np.maximum(square - mean**2, 0))
+    scale = np.divide(1, std, out=np.zeros(width), where=std > 1e-9)
+    operator = make_operator(graph)
+    twice = propagate(operator, operator.reach[:, None])
+    rng = np.random.default_rng(noise.derive(seed, "projection"))
+    matrix = np.empty((count, bits), bool)
+    for first in range(0, bits, CHUNK):
+        weight = (rng.standard_normal((width, min(CHUNK, bits - first))) * scale[:, None]).astype(np.float32)
+        x = torch.from_numpy(np.ascontiguousarray(features @ weight))
+        x = propagate(operator, propagate(operator, x)) - twice * torch.from_numpy((mean @ weight).astype(np.float32))
+        values = x.numpy()
+        matrix[:, first : first + weight.shape[1]] = values > np.median(values, axis=0)
+    return np.packbits(matrix, axis=1, bitorder="little")

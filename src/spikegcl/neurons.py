@@ -1,0 +1,153 @@
+r"""Spiking neurons as pure functions: ``step(current, membrane) -> (spikes, membrane)``.
+
+One step charges, fires and resets, exactly in the paper's order (equations 1 to 5):
+
+    charge     IF         V = V' + I
+               LIF, PLIF  V = V' + (I - (V' - V_reset)) / tau
+    fire       S = 1 where V >= threshold, else 0
+    reset      zero       V <- V_reset where S = 1
+               subtract   V <- V - threshold where S = 1
+
+The membrane is a value passed in and returned, so nothing is carried between calls, views or epochs. With tau = 1
+(the paper's initial value) LIF is memoryless: V = I. PLIF is LIF whose tau is learned.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from spikegcl.errors import ConfigError
+
+Kind = Literal["IF", "LIF", "PLIF"]
+Reset = Literal["zero", "subtract"]
+KINDS = ("IF", "LIF", "PLIF")
+RESETS = ("zero", "subtract")
+SURROGATES = ("sigmoid", "triangle", "arctan", "multi-gaussian", "superspike")
+V_RESET = 0.0
+
+
+@dataclass(frozen=True)
+class Neuron:
+    """The constants of a neuron. ``alpha`` is the sharpness of the surrogate gradient."""
+
+    kind: Kind = "PLIF"
+    threshold: float = 1.0
+    reset: Reset = "subtract"
+    surrogate: str = "sigmoid"
+    alpha: float = 2.0
+
+    def __post_init__(self) -> None:
+        for value, known, what in (
+            (self.kind, KINDS, "neuron"),
+            (self.reset, RESETS, "reset"),
+            (self.surrogate, SURROGATES, "surrogate"),
+        ):
+            if value not in known:
+                raise ConfigError(f"unknown {what} {value!r}; choose one of {', '.join(known)}")
+        if not self.alpha > 0:
+            raise ConfigError(f"alpha must be positive, got {self.alpha}")
+
+
+def surrogate_gradient(name: str, x: Tensor, alpha: float) -> Tensor:
+    """The derivative that stands in for the step function's, at distance ``x`` = V - threshold.
+
+    ================  ==========================================================================
+    sigmoid           a s (1 - s) with s = 1 / (1 + exp(-a x))
+    triangle          a max(0, 1 - |a x|)
+    arctan            (a / 2) / (1 + (pi a x / 2)^2)
+    superspike        1 / (1 + a |x|)^2
+    multi-gaussian    1.15 N(x; 0, 1/a) - 0.15 N(x; 1/a, 6/a) - 0.15 N(x; -1/a, 6/a)
+    ================  ==========================================================================
+    """
+    if name == "sigmoid":
+        s = torch.sigmoid(alpha * x)
+        return alpha * s * (1 - s)
+    if name == "triangle":
+        return alpha * (1 - (alpha * x).abs()).clamp(min=0)
+    if name == "arctan":
+        return alpha / 2 / (1 + (math.pi / 2 * alpha * x) ** 2)
+    if name == "superspike":
+        return 1 / (1 + alpha * x.abs()) ** 2
+    if name == "multi-gaussian":
+
+        def normal(mean: float, sigma: float) -> Tensor:
+            return torch.exp(-0.5 * ((x - mean) / sigma) ** 2) / (sigma * math.sqrt(2 * math.pi))
+
+        width = 1 / alpha
+        return 1.15 * normal(0, width) - 0.15 * normal(width, 6 * width) - 0.15 * normal(-width, 6 * width)
+    raise ConfigError(f"unknown surrogate {name!r}; choose one of {', '.join(SURROGATES)}")
+
+
+class _Fire(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, surrogate: str, alpha: float) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.surrogate, ctx.alpha = surrogate, alpha
+        return (x >= 0).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        (x,) = ctx.saved_tensors
+        return grads[0] * surrogate_gradient(ctx.surrogate, x, ctx.alpha), None, None
+
+
+def fire(x: Tensor, surrogate: str = "sigmoid", alpha: float = 2.0) -> Tensor:
+    """1 where x >= 0, else 0; its gradient is the surrogate's."""
+    out: Tensor = _Fire.apply(x, surrogate, alpha)  # type: ignore[no-untyped-call]
+    return out
+
+
+def step(neuron: Neuron, current: Tensor, membrane: Tensor, tau: Tensor | float = 1.0) -> tuple[Tensor, Tensor]:
+    """One time step. ``current`` and ``membrane`` have one shape (...); returns spikes (0/1) and the new membrane.
+
+    >>> neuron = Neuron("IF", threshold=1.0, reset="subtract")
+    >>> step(neuron, torch.tensor([0.6, 1.7]), torch.zeros(2))
+    (tensor([0., 1.]), tensor([0.6000, 0.7000]))
+    """
+    if neuron.kind == "IF":
+        charged = membrane + current
+    else:
+        charged = membrane + (current - (membrane - V_RESET)) / tau
+    spikes = fire(charged - neuron.threshold, neuron.surrogate, neuron.alpha)
+    if neuron.reset == "zero":
+        return spikes, spikes * V_RESET + (1 - spikes) * charged
+    return spikes, charged - neuron.threshold * spikes
+
+
+def run(neuron: Neuron, currents: Tensor, tau: Tensor | float = 1.0) -> tuple[Tensor, Tensor]:
+    """A whole sequence from rest. ``currents`` T x ...; returns spikes T x ... and the final membrane."""
+    membrane = torch.zeros_like(currents[0])
+    spikes = []
+    for current in currents:
+        fired, membrane = step(neuron, current, membrane, tau)
+        spikes.append(fired)
+    return torch.stack(spikes), membrane
+
+
+class SpikingNeuron(torch.nn.Module):
+    """A thin module around :func:`step`: it owns tau (a parameter for PLIF), never the membrane."""
+
+    tau: Tensor
+
+    def __init__(self, neuron: Neuron, tau: float = 1.0) -> None:
+        super().__init__()
+        if neuron.kind != "IF" and not tau >= 1:
+            raise ConfigError(f"tau must be at least 1 (1 = no memory), got {tau}")
+        self.neuron = neuron
+        if neuron.kind == "PLIF":
+            self.tau = torch.nn.Parameter(torch.tensor(float(tau)))
+        else:
+            self.register_buffer("tau", torch.tensor(float(tau)))
+
+    def forward(self, current: Tensor, membrane: Tensor) -> tuple[Tensor, Tensor]:
+        return step(self.neuron, current, membrane, self.tau)
+
+    @torch.no_grad()
+    def project(self) -> None:
+        """Keep a learned tau at 1 or above: below 1 the membrane would overshoot its input."""
+        self.tau.clamp_(min=1.0)

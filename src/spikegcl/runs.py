@@ -1,0 +1,121 @@
+"""The run folder: config.toml, model.safetensors, codes.arrow, metrics.json, log.jsonl; whole or not there."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import secrets
+import shutil
+import tomllib
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import spikegcl
+from spikegcl.checkpoint import load_model, model_hash, save_model
+from spikegcl.codes import Codes, open_codes
+from spikegcl.config import Config, from_mapping
+from spikegcl.errors import RunError
+from spikegcl.files import write_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from spikegcl.graph import Graph
+    from spikegcl.model import SpikeGCL
+    from spikegcl.training import Trained
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a graph came from: a dataset's name, or the files it was read from (absolute paths)."""
+
+    name: str | None = None
+    edges: str | None = None
+    features: str | None = None
+    labels: str | None = None
+    split: str | None = None
+
+
+@contextlib.contextmanager
+def new_run(path: Path, *, force: bool = False) -> Iterator[Path]:
+    """Yield a folder to fill; it appears as ``path`` only when the block ends well.
+
+    An existing ``path`` is an error unless it is empty or ``force`` says to replace it, and then only a run folder is.
+    """
+    occupied = path.exists() and (not path.is_dir() or any(path.iterdir()))
+    if occupied and not (force and (path / "config.toml").is_file()):
+        advice = "it is not a run folder, choose another name" if force else "choose another name or add --force"
+        raise RunError(f"{path} exists already; {advice}")
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        partial.mkdir(parents=True)
+        yield partial
+        if path.exists():
+            shutil.rmtree(path)
+        partial.replace(path)
+    except OSError as error:
+        raise RunError(f"cannot write the run folder {path}: {error}") from None
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def write_run(
+    folder: Path, graph: Graph, trained: Trained, source: Source, *, seed: int, preset: str, metrics: dict[str, Any]
+) -> None:
+    """Fill a run folder with one trained seed and the metrics of all of them."""
+    tables = {
+        "run": {"version": spikegcl.__version__, "preset": preset, "seed": seed, "epoch": trained.epoch},
+        "graph": {"hash": graph.hash, **{key: value for key, value in asdict(source).items() if value is not None}},
+    }
+    text = "".join(
+        f"[{table}]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items()) + "\n"
+        for table, values in tables.items()
+    )
+    write_text(folder / "config.toml", text + "[settings]\n" + trained.config.to_toml())
+    save_model(trained.model, folder / "model.safetensors", graph.columns)
+    make_codes(trained.codes, graph, trained.model).save(folder / "codes.arrow")
+    write_text(folder / "metrics.json", json.dumps(metrics, indent=2) + "\n")
+    write_text(folder / "log.jsonl", "".join(json.dumps(asdict(epoch)) + "\n" for epoch in trained.history))
+
+
+def make_codes(packed: Any, graph: Graph, model: SpikeGCL) -> Codes:
+    """Packed bits with the graph's ids and what the file format wants to know about their origin."""
+    info = {"threshold": repr(model.config.threshold), "model": model_hash(model), "graph": graph.hash}
+    return Codes(packed, graph.ids, model.steps, model.channels, info)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run folder, opened."""
+
+    path: Path
+    config: Config
+    source: Source
+    seed: int
+    graph_hash: str
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        loaded: dict[str, Any] = json.loads((self.path / "metrics.json").read_text("utf-8"))
+        return loaded
+
+    def codes(self) -> Codes:
+        return open_codes(self.path / "codes.arrow")
+
+    def model(self) -> tuple[SpikeGCL, tuple[str, ...] | None]:
+        return load_model(self.path / "model.safetensors")
+
+
+def open_run(path: Path) -> Run:
+    """Open a run folder; its parts are read when asked for."""
+    if not path.is_dir():
+        raise RunError(f"there is no run folder {path}; make one with `spikegcl train ... -o {path}`")
+    try:
+        tables = tomllib.loads((path / "config.toml").read_text("utf-8"))
+        place = {key: value for key, value in tables["graph"].items() if key != "hash"}
+        return Run(
+            path, from_mapping(tables["settings"]), Source(**place), tables["run"]["seed"], tables["graph"]["hash"]
+        )
+    except (OSError, KeyError, TypeError, tomllib.TOMLDecodeError) as error:
+        raise RunError(f"{path} is not a complete run folder: {error}") from None

@@ -1,0 +1,241 @@
+"""The training loop: contrast the graph with a corrupted one, block by block, one optimiser step an epoch."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from spikegcl import noise
+from spikegcl.augment import clean_view, corrupt
+from spikegcl.config import Config, fit_to_graph
+from spikegcl.errors import FeatureError, LabelError
+from spikegcl.groups import make_groups
+from spikegcl.memory import reuse_freed_memory
+from spikegcl.model import SpikeGCL, margin_loss
+from spikegcl.neurons import run
+from spikegcl.probes import linear_probe
+from spikegcl.propagate import Features, make_operator, propagate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from spikegcl.encoder import View
+    from spikegcl.graph import Graph, Split
+
+# P X of the clean graph is kept over epochs when it is smaller than this (bytes): it saves a product per embedding.
+KEEP_PROPAGATED = 2**29
+CALIBRATION_NODES = 1024
+CALIBRATION_PASSES = 10  # after ten passes the initial statistics weigh 0.9^20 = 12 %
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What one epoch reports to the log and to callbacks. ``gradient_norms`` has one value a step when asked for."""
+
+    epoch: int
+    loss: float
+    seconds: float
+    val_accuracy: float | None = None
+    gradient_norms: list[float] | None = None
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A finished training: the model, its codes on the training graph, and how it went.
+
+    ``codes`` is uint8, N x ceil(bits / 8). ``config`` has everything settled (steps, threshold). ``epoch`` is the
+    epoch whose codes these are, ``seconds`` the time spent in train, embed and probe.
+    """
+
+    model: SpikeGCL
+    config: Config
+    codes: NDArray[np.uint8]
+    epoch: int
+    history: list[Epoch]
+    seconds: dict[str, float]
+
+
+class Session:
+    """A graph made ready for a model: adjacency normalised, features by row and column, columns grouped."""
+
+    def __init__(self, graph: Graph, config: Config, seed: int, device: torch.device | str = "cpu") -> None:
+        if graph.features is None:
+            raise FeatureError("the graph has no features; give some, or use spikegcl.structural_features(graph)")
+        self.config = fit_to_graph(config, graph)
+        self.groups = make_groups(graph, self.config.steps, self.config.grouping, seed)
+        self.model = SpikeGCL(self.config, self.groups, seed).to(device)
+        self.operator = make_operator(graph, self.model.encoder.operator_kind, device)
+        self.features = Features(graph, device)
+        self.seed = seed
+        self.clean = self._clean()
+        if self.config.threshold == 0:
+            self._calibrate_threshold()
+
+    def _clean(self) -> View:
+        """The view that is embedded, with P X kept where it will be used and fits."""
+        view = clean_view(self.operator, self.features, self.groups)
+        count, width = self.features.shape
+        if self.model.encoder.propagates_first(0, self.groups.steps) and count * width * 4 <= KEEP_PROPAGATED:
+            view = replace(view, kept=propagate(self.operator, self.features.gather(view.columns, 0, width)))
+        return view
+
+    def embed(self) -> NDArray[np.uint8]:
+        """Codes of the graph as it is (packed)."""
+        codes: NDArray[np.uint8] = self.model.embed(self.clean).cpu().numpy()
+        return codes
+
+    @torch.no_grad()
+    def warm_up(self, passes: int) -> None:
+        """Move the running statistics as ``passes`` epochs would, without learning anything."""
+        for epoch in range(1, passes + 1):
+            for view in (self.positive(epoch), self.negative(epoch)):
+                for first, steps in self.model.chunks(self.operator.num_nodes):
+                    self.model.encoder.currents(view, first, steps)
+
+    def positive(self, epoch: int) -> View:
+        if self.config.dropout == 0:
+            return self.clean
+        key = noise.derive(self.seed, epoch, "positive")
+        return clean_view(self.operator, self.features, self.groups, drop=self.config.dropout, key=key)
+
+    def negative(self, epoch: int) -> View:
+        config = self.config
+        return corrupt(
+            self.operator, self.features, self.groups, edge_drop=config.edge_drop, shuffle=config.shuffle,
+            drop=config.dropout, key=noise.derive(self.seed, epoch, "negative"),
+        )  # fmt: skip
+
+    @torch.no_grad()
+    def _calibrate_threshold(self) -> None:
+        """Choose the threshold at which the untrained neuron fires at the configured rate, on a sample of nodes."""
+        self.warm_up(CALIBRATION_PASSES)
+        model, count = self.model.eval(), self.operator.num_nodes
+        sample = torch.randperm(count, generator=noise.generator(self.seed, "threshold"))[:CALIBRATION_NODES]
+        sample = sample.to(model.head.device)
+        currents = [
+            model.encoder.currents(self.clean, first, steps).dense()[sample] for first, steps in model.chunks(count)
+        ]
+        sequence = torch.stack(torch.cat(currents, 1).split(model.channels, 1))
+        neuron = model.neuron.neuron
+        low, high = 0.0, float(sequence.clamp(min=0).sum(0).max()) + 1e-6
+        for _ in range(40):  # firing falls as the threshold rises: bisect to float32 precision
+            middle = (low + high) / 2
+            rate = float(run(replace(neuron, threshold=middle), sequence, model.neuron.tau)[0].mean())
+            low, high = (middle, high) if rate > self.config.firing_rate else (low, middle)
+        self.config = self.config.replace(threshold=max(high, 1e-6))
+        model.config = self.config
+        model.neuron.neuron = replace(neuron, threshold=self.config.threshold)
+        model.train()
+
+
+def train(
+    graph: Graph,
+    config: Config | None = None,
+    *,
+    seed: int = 0,
+    split: Split | None = None,
+    on_epoch: Callable[[Epoch], None] | None = None,
+    gradient_norms: bool = False,
+    device: torch.device | str = "cpu",
+) -> Trained:
+    """Train SpikeGCL on ``graph`` and return the model with its codes; zero epochs give the untrained encoder.
+
+    Labels and ``split`` are looked at only if ``config`` selects or stops by validation accuracy, and then only those
+    of training and validation nodes.
+    """
+    config = config or Config()
+    judged = "validation" in (config.select, config.stop)
+    if judged and (graph.labels is None or split is None):
+        raise LabelError("selecting or stopping by validation accuracy needs labels and a split; set select=last")
+    reuse_freed_memory()
+    clock = Clock()
+    session = Session(graph, config, seed, device)
+    model, config = session.model, session.config
+    optimiser = torch.optim.AdamW(model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
+    history: list[Epoch] = []
+    best, kept, since = -np.inf, model.state_dict(), 0
+    clock.lap("train")
+
+    for epoch in range(1, config.epochs + 1):
+        loss, norms = train_epoch(session, optimiser, epoch, gradient_norms)
+        seconds, accuracy = clock.lap("train"), None
+        if judged and split is not None:
+            codes = session.embed()
+            clock.lap("embed")
+            accuracy = linear_probe(codes, graph.labels, split, bits=model.bits, seed=seed).val_accuracy
+            clock.lap("probe")
+        history.append(Epoch(epoch, loss, seconds, accuracy, norms))
+        if on_epoch is not None:
+            on_epoch(history[-1])
+        score = -loss if accuracy is None else accuracy
+        since = 0 if score > best else since + 1
+        if since == 0 or config.select == "last":
+            kept_epoch = epoch
+            kept = {name: value.clone() for name, value in model.state_dict().items()}
+        best = max(best, score)
+        if config.stop != "epochs" and since >= config.patience:
+            break
+
+    model.load_state_dict(kept)
+    codes = session.embed()
+    clock.lap("embed")
+    return Trained(model, config, codes, kept_epoch if history else 0, history, clock.seconds)
+
+
+def train_epoch(
+    session: Session, optimiser: torch.optim.Optimizer, epoch: int, gradient_norms: bool = False
+) -> tuple[float, list[float] | None]:
+    """One pass over all blocks and one optimiser step. Returns the mean loss of a step and the gradient norms.
+
+    Each chunk of blocks is forwarded in both views, contrasted and backwarded at once, so its activations are freed
+    before the next: memory does not grow with the number of steps. The membrane crosses block borders detached.
+    """
+    model, margin = session.model, session.config.margin
+    positive, negative = session.positive(epoch), session.negative(epoch)
+    after_positive, after_negative = model.rest(positive), model.rest(negative)
+    total = 0.0
+    norms: list[float] | None = [] if gradient_norms else None
+    optimiser.zero_grad(set_to_none=True)
+    for first, steps in model.chunks(positive.operator.num_nodes):
+        good, after_positive = model.scores(positive, first, steps, after_positive, norms)
+        bad, after_negative = model.scores(negative, first, steps, after_negative)
+        loss = margin_loss(good, bad, margin)
+        loss.backward()
+        total += float(loss.detach())
+    optimiser.step()
+    model.neuron.project()
+    return total / model.steps, norms
+
+
+class Clock:
+    """Seconds by activity; each lap adds the time since the last one."""
+
+    def __init__(self) -> None:
+        self.seconds = {"train": 0.0, "embed": 0.0, "probe": 0.0}
+        self._last = time.perf_counter()
+
+    def lap(self, activity: str) -> float:
+        now = time.perf_counter()
+        passed, self._last = now - self._last, now
+        self.seconds[activity] += passed
+        return passed
+
+
+def embed_graph(
+    model: SpikeGCL, graph: Graph, columns: tuple[str, ...] | None = None, device: torch.device | str = "cpu"
+) -> NDArray[np.uint8]:
+    """Codes of any graph with the model's feature columns, by the statistics frozen in training (packed)."""
+    expected = len(model.encoder.groups.order)
+    if graph.num_features != expected:
+        raise FeatureError(f"the model was trained on {expected} feature columns, this graph has {graph.num_features}")
+    model = model.to(device)
+    operator = make_operator(graph, model.encoder.operator_kind, device)
+    view = clean_view(operator, Features(graph, device), model.encoder.groups)
+    codes: NDArray[np.uint8] = model.embed(view).cpu().numpy()
+    return codes

@@ -1,0 +1,113 @@
+"""Neurons: hand-computed traces, the charge balance, surrogate gradients against their closed forms."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spikegcl.errors import ConfigError
+from spikegcl.neurons import SURROGATES, Neuron, SpikingNeuron, fire, run, step
+
+INPUTS = torch.tensor([0.6, 0.6, 1.5, -0.2, 1.0])
+# Computed by hand with threshold 1 and, for the leaky neurons, tau = 2: V = V' + (I - V') / 2.
+TRACES = {
+    # IF subtract: .6 | 1.2 fires -> .2 | 1.7 fires -> .7 | .5 | 1.5 fires -> .5
+    ("IF", "subtract"): ([0, 1, 1, 0, 1], [0.6, 0.2, 0.7, 0.5, 0.5]),
+    # IF zero: .6 | 1.2 fires -> 0 | 1.5 fires -> 0 | -.2 | .8
+    ("IF", "zero"): ([0, 1, 1, 0, 0], [0.6, 0.0, 0.0, -0.2, 0.8]),
+    # leaky: .3 | .45 | .975 | .3875 | .69375: never fires, so resets agree
+    ("LIF", "subtract"): ([0, 0, 0, 0, 0], [0.3, 0.45, 0.975, 0.3875, 0.69375]),
+    ("PLIF", "zero"): ([0, 0, 0, 0, 0], [0.3, 0.45, 0.975, 0.3875, 0.69375]),
+}
+
+
+@pytest.mark.parametrize(("kind", "reset"), TRACES)
+def test_trace_by_hand(kind, reset):
+    spikes, membranes = TRACES[kind, reset]
+    neuron, membrane = Neuron(kind, 1.0, reset), torch.tensor(0.0)
+    for current, spike, after in zip(INPUTS, spikes, membranes, strict=True):
+        fired, membrane = step(neuron, current, membrane, tau=2.0)
+        assert float(fired) == spike
+        assert float(membrane) == pytest.approx(after, abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["LIF", "PLIF"])
+@pytest.mark.parametrize(("reset", "after"), [("zero", [0.5, 0.0, 0.5, 0.0]), ("subtract", [0.5, 0.25, 0.625, 0.3125])])
+def test_leaky_trace_that_fires(kind, reset, after):
+    """Threshold 1, tau 2, inputs 1, 2, 1, 2: zero .5 | 1.25* -> 0 | .5 | 1.25* -> 0; subtract .25, .625, 1.3125*."""
+    neuron, membrane, fired = Neuron(kind, 1.0, reset), torch.tensor(0.0), []
+    for current, expected in zip([1.0, 2.0, 1.0, 2.0], after, strict=True):
+        spike, membrane = step(neuron, torch.tensor(current), membrane, tau=2.0)
+        fired.append(float(spike))
+        assert float(membrane) == pytest.approx(expected)
+    assert fired == [0, 1, 0, 1]
+
+
+def test_fires_at_the_threshold_exactly():
+    assert float(step(Neuron("IF", 0.5), torch.tensor(0.5), torch.tensor(0.0))[0]) == 1
+
+
+def test_tau_of_one_has_no_memory():
+    currents = torch.randn(6, 3, generator=torch.Generator().manual_seed(0))
+    spikes, _ = run(Neuron("LIF", 0.1), currents, tau=1.0)
+    assert torch.equal(spikes, (currents >= 0.1).float())
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.floats(-2, 2, width=32), min_size=1, max_size=30), st.floats(0.125, 2, width=32))
+def test_integrate_and_fire_with_subtraction_loses_no_charge(inputs, threshold):
+    """V(T) = sum of inputs - threshold x number of spikes."""
+    currents = torch.tensor(inputs, dtype=torch.float64)[:, None]
+    spikes, membrane = run(Neuron("IF", threshold, "subtract"), currents)
+    assert float(membrane) == pytest.approx(float(currents.sum() - threshold * spikes.sum()), abs=1e-9)
+
+
+CLOSED_FORMS = {
+    "sigmoid": lambda x, a: a * math.exp(-a * x) / (1 + math.exp(-a * x)) ** 2,
+    "triangle": lambda x, a: a * max(0.0, 1 - abs(a * x)),
+    "arctan": lambda x, a: a / 2 / (1 + (math.pi * a * x / 2) ** 2),
+    "superspike": lambda x, a: 1 / (1 + a * abs(x)) ** 2,
+    "multi-gaussian": lambda x, a: (
+        1.15 * normal(x, 0, 1 / a) - 0.15 * normal(x, 1 / a, 6 / a) - 0.15 * normal(x, -1 / a, 6 / a)
+    ),
+}
+
+
+def normal(x, mean, sigma):
+    return math.exp(-((x - mean) ** 2) / (2 * sigma**2)) / math.sqrt(2 * math.pi * sigma**2)
+
+
+@pytest.mark.parametrize("name", SURROGATES)
+@pytest.mark.parametrize("alpha", [0.5, 2.0])
+def test_surrogate_gradient_is_its_closed_form(name, alpha):
+    x = torch.linspace(-2, 2, 41, dtype=torch.float64, requires_grad=True)
+    fire(x, name, alpha).sum().backward()
+    expected = torch.tensor([CLOSED_FORMS[name](float(v), alpha) for v in x], dtype=torch.float64)
+    torch.testing.assert_close(x.grad, expected)
+
+
+def test_module_owns_tau_but_no_membrane():
+    module = SpikingNeuron(Neuron("PLIF", 0.5), tau=1.5)
+    assert [name for name, _ in module.named_parameters()] == ["tau"]
+    x = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
+    first = module(x, torch.zeros_like(x))
+    second = module(x, torch.zeros_like(x))
+    assert torch.equal(first[0], second[0])
+    module.tau.data.fill_(0.2)
+    module.project()
+    assert float(module.tau.detach()) == 1.0
+
+
+@pytest.mark.parametrize("wrong", [{"kind": "ALIF"}, {"reset": "half"}, {"surrogate": "box"}, {"alpha": 0.0}])
+def test_unknown_settings_are_refused(wrong):
+    with pytest.raises(ConfigError, match="choose one of|positive"):
+        Neuron(**wrong)
+
+
+def test_tau_below_one_is_refused():
+    with pytest.raises(ConfigError, match="at least 1"):
+        SpikingNeuron(Neuron("LIF"), tau=0.5)
