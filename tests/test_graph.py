@@ -243,6 +243,27 @@ def test_split_is_sorted_disjoint_and_hashed():
         Split([0, 0], [1], [])
 
 
+@pytest.mark.parametrize(
+    ("split", "part", "bad"),
+    [
+        (Split([0, 3], [1], [2]), "train", 3),
+        (Split([0], [1, 7, 9], []), "val", 7),
+        (Split([0], [1], [-1, 2]), "test", -1),
+    ],
+)
+def test_split_outside_the_graph_is_named(split, part, bad):
+    message = f"the {part} part of the split names node {bad}, but nodes run from 0 to 2; give the positions"
+    with pytest.raises(LabelError, match=message):
+        build_graph(TRIANGLE, split=split)
+    with pytest.raises(LabelError, match=message):
+        build_graph(TRIANGLE).with_labels([0, 1, 1], split)
+
+
+def test_split_may_be_partial_or_reach_the_last_node():
+    for split in (Split([], [], []), Split([2], [], []), Split([0], [1], [2])):
+        assert build_graph(TRIANGLE, split=split).split is split
+
+
 def test_with_features_and_with_labels_return_checked_copies():
     graph = build_graph(TRIANGLE)
     assert graph.with_features(np.ones((3, 2)), ["a", "b"]).columns == ("a", "b")

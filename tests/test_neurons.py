@@ -104,7 +104,7 @@ def test_module_owns_tau_but_no_membrane():
 
 @pytest.mark.parametrize("wrong", [{"kind": "ALIF"}, {"reset": "half"}, {"surrogate": "box"}, {"alpha": 0.0}])
 def test_unknown_settings_are_refused(wrong):
-    with pytest.raises(ConfigError, match="choose one of|positive"):
+    with pytest.raises(ConfigError, match=r"choose one of|positive"):
         Neuron(**wrong)
 
 

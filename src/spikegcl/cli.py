@@ -17,6 +17,7 @@ from spikegcl.errors import ConfigError, LabelError, SpikeGCLError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from spikegcl.codes import Codes
     from spikegcl.config import Config
     from spikegcl.graph import Graph
     from spikegcl.runs import Source
@@ -156,7 +157,6 @@ def probe(
     from spikegcl.codes import open_codes
     from spikegcl.datasets import make_split
     from spikegcl.probes import PROBES, linear_probe
-    from spikegcl.readers import label_codes
     from spikegcl.runs import open_run
 
     if probe not in PROBES:
@@ -167,10 +167,10 @@ def probe(
         if labels is None and (source.name or source.labels):
             judged, _ = _load(source.name or source.edges, source.features, source.labels, source.split, data_root)
         else:
-            judged = label_codes(codes, _needed(labels), split)
+            judged = _labelled(codes, labels, split)
     else:
         codes = open_codes(run)
-        judged = label_codes(codes, _needed(labels), split)
+        judged = _labelled(codes, labels, split)
     results = [
         linear_probe(codes.packed, judged.labels, make_split(judged, seed), kind=probe, bits=codes.bits, seed=seed)  # type: ignore[arg-type]
         for seed in range(seeds)
@@ -229,10 +229,22 @@ def _load(graph: str | None, features: Any, labels: Any, split: Any, data_root: 
     return (structural_features(loaded) if loaded.features is None else loaded), source
 
 
-def _needed(labels: Path | None) -> Path:
+def _labelled(codes: Codes, labels: Path | None, split: Path | None) -> Graph:
+    """Labels and split of the nodes of ``codes``, in a graph without edges."""
+    import numpy as np
+
+    from spikegcl.graph import build_graph
+    from spikegcl.readers import read_labels, read_split
+
     if labels is None:
         raise LabelError("these codes come without labels; give --labels FILE")
-    return labels
+    return build_graph(
+        np.zeros((2, 0), int),
+        num_nodes=len(codes),
+        ids=codes.ids,
+        labels=read_labels(labels, codes.ids),
+        split=None if split is None else read_split(split, codes.ids),
+    )
 
 
 def _with_settings(config: Config, settings: list[str]) -> Config:

@@ -8,7 +8,6 @@ bytes, so rows never share a byte. The file is one Arrow IPC file with the colum
 from __future__ import annotations
 
 import hashlib
-import os
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +20,7 @@ from spikegcl.errors import CodesError
 from spikegcl.files import written_atomically
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Sequence
 
     import pandas as pd
@@ -180,9 +180,12 @@ class Codes:
         import pyarrow as pa
 
         table = self.to_arrow().combine_chunks()
-        with written_atomically(Path(path)) as temporary, pa.OSFile(str(temporary), "wb") as sink:
-            with pa.ipc.new_file(sink, table.schema) as writer:
-                writer.write_table(table, max_chunksize=max(len(self), 1))
+        with (
+            written_atomically(Path(path)) as temporary,
+            pa.OSFile(str(temporary), "wb") as sink,
+            pa.ipc.new_file(sink, table.schema) as writer,
+        ):
+            writer.write_table(table, max_chunksize=max(len(self), 1))
 
 
 def content_hash(packed: NDArray[np.uint8]) -> str:

@@ -164,9 +164,10 @@ def fit_to_graph(config: Config, graph: Graph) -> Config:
     """Settle what the graph decides: the number of steps, when it is 0.
 
     About 16 columns a step, between 8 and 32 steps: fewer would make codes too small to tell classes apart, more
-    costs time without gain on the graphs tried. Never more steps than columns.
+    costs time without gain on the graphs tried. At least 4 columns a step, because the first layer of a narrower one
+    has too few inputs to keep its channels apart and some never fire.
     """
     if config.steps:
         return config
     width = graph.num_features
-    return config.replace(steps=min(width, max(8, min(32, round(width / 16)))))
+    return config.replace(steps=max(1, min(32, max(8, round(width / 16)), width // 4)))

@@ -50,7 +50,7 @@ OPERATORS = {"gcn": "gcn", "sage": "mean", "gat": "sum"}
 class View:
     """One look at a graph: its adjacency, its features in group order, and the key of its random choices.
 
-    ``drop`` is the dropout rate (0 for embedding). ``kept`` optionally holds P X of the whole view (N x d, group order).
+    ``drop`` is the dropout rate (0 for embedding). ``kept`` may hold P X of the whole view (N x d, group order).
     """
 
     operator: Operator

@@ -130,14 +130,15 @@ class _ScoreSpikes(torch.autograd.Function):
             head.detach().numpy(), kernels.SURROGATES[ctx.neuron.surrogate], np.float32(ctx.neuron.alpha),
             reach.numpy(), charged.numpy(), head_grad.numpy(), bias_grad.numpy(), shift_grad.numpy(), tau_grad.numpy(),
         )  # fmt: skip
-        leaky = ctx.neuron.kind != "IF"
-        by_tau = tau_grad.sum() if leaky else None
+        by_tau = None if ctx.neuron.kind == "IF" else tau_grad.sum() * float(ctx.call[1])
         return charged, None, shift_grad.sum(0), bias_grad.sum(0), by_tau, head_grad.sum(0), None, None, None
 
 
-def _constants(neuron: Neuron, tau: Tensor) -> tuple[bool, np.float32, np.float32, bool]:
-    rate = np.float32(1 / float(tau.detach()))
-    return neuron.kind != "IF", rate, np.float32(neuron.threshold), neuron.reset == "subtract"
+def _constants(neuron: Neuron, tau: Tensor) -> tuple[np.float32, np.float32, np.float32, np.float32]:
+    """Decay, gain, threshold and kind of reset, as the kernels want them."""
+    gain = 1.0 if neuron.kind == "IF" else 1 / float(tau.detach())
+    decay = 1.0 if neuron.kind == "IF" else 1 - gain
+    return np.float32(decay), np.float32(gain), np.float32(neuron.threshold), np.float32(neuron.reset == "subtract")
 
 
 def score_spikes(

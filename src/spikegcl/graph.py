@@ -22,6 +22,7 @@ log = logging.getLogger("spikegcl")
 # Features with a smaller share of non-zeros are kept as CSR, others as a dense array, whatever the caller passed:
 # one content has one representation, so that sparse and dense input give the same codes bit for bit.
 SPARSE_BELOW = 0.25
+PARTS = ("train", "val", "test")
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +34,7 @@ class Split:
     test: NDArray[np.int64]
 
     def __post_init__(self) -> None:
-        for part in ("train", "val", "test"):
+        for part in PARTS:
             object.__setattr__(self, part, np.sort(np.asarray(getattr(self, part), dtype=np.int64)))
         nodes = np.concatenate([self.train, self.val, self.test])
         if len(np.unique(nodes)) != len(nodes):
@@ -141,7 +142,7 @@ class Graph:
     def with_labels(self, labels: Any, split: Split | None = None) -> Graph:
         """This graph with other labels (integers with -1 for unknown, or any names) and optionally a split."""
         values, classes = encode_labels(labels, self.num_nodes)
-        return replace(self, labels=values, classes=classes, split=split)
+        return replace(self, labels=values, classes=classes, split=_check_split(split, self.num_nodes))
 
     def subgraph(self, nodes: Any) -> Graph:
         """The graph induced by ``nodes`` (indices, in the given order). The split is dropped."""
@@ -166,7 +167,8 @@ class Graph:
 
     def __repr__(self) -> str:
         kind = "no" if self.features is None else "sparse" if self.is_sparse else "dense"
-        return f"Graph({self.name}: {self.num_nodes} nodes, {self.num_edges // 2} undirected edges, {self.num_features} {kind} features, {self.num_classes} classes)"
+        sizes = f"{self.num_nodes} nodes, {self.num_edges // 2} undirected edges, {self.num_features} {kind} features"
+        return f"Graph({self.name}: {sizes}, {self.num_classes} classes)"
 
 
 def build_graph(
@@ -203,7 +205,8 @@ def build_graph(
         low, high = min(source.min(), target.min()), max(source.max(), target.max())
         if low < 0 or high >= count:
             raise GraphError(
-                f"edges name node {low if low < 0 else high}, but nodes run from 0 to {count - 1}; fix the edge list or give more feature rows"
+                f"edges name node {low if low < 0 else high}, but nodes run from 0 to {count - 1}; "
+                "fix the edge list or give more feature rows"
             )
     indptr, indices, kept = _symmetric_csr(source, target, weight, count)
     identity = _check_ids(ids, count)
@@ -217,7 +220,7 @@ def build_graph(
         ids=identity,
         labels=values,
         classes=classes,
-        split=split,
+        split=_check_split(split, count),
         name=name,
     )
 
@@ -239,7 +242,8 @@ def _edge_arrays(edges: Any, weights: Any) -> tuple[NDArray[Any], NDArray[Any], 
             )
         if not np.issubdtype(pairs.dtype, np.integer):
             raise GraphError(
-                f"edges must be integer node indices, got {pairs.dtype}; read files with spikegcl.readers to keep other ids"
+                f"edges must be integer node indices, got {pairs.dtype}; "
+                "read files with spikegcl.readers to keep other ids"
             )
         source, target = pairs if pairs.shape[0] == 2 else pairs.T
         weight = None if weights is None else np.asarray(weights, np.float32)
@@ -360,6 +364,18 @@ def _check_ids(ids: Any, count: int) -> NDArray[Any]:
     if len(unique) != count:
         raise GraphError(f"node id {unique[counts > 1][0]!r} occurs more than once; ids must be unique")
     return values
+
+
+def _check_split(split: Split | None, count: int) -> Split | None:
+    for part in PARTS if split is not None else ():
+        nodes = getattr(split, part)
+        outside = nodes[(nodes < 0) | (nodes >= count)]
+        if len(outside):
+            raise LabelError(
+                f"the {part} part of the split names node {outside[0]}, but nodes run from 0 to {count - 1}; "
+                "give the positions of nodes in the graph, not their ids"
+            )
+    return split
 
 
 def _check_columns(columns: Sequence[str] | None, features: Any) -> tuple[str, ...] | None:

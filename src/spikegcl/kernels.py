@@ -11,7 +11,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
-BLOCKS = 32
+BLOCKS = 32  # row blocks of a sum over nodes
+TILE = 64  # rows handled together, so that what is read by column and written by row stays in the first-level cache
 _FAST = {"contract", "nsz", "arcp", "nnan", "ninf", "reassoc"}
 _F0, _F1 = np.float32(0), np.float32(1)
 
@@ -61,17 +62,25 @@ def _exp(x):
 
 @njit(parallel=True, nogil=True, cache=True, fastmath=_FAST)
 def spmm(indptr, indices, values, x, out):
-    """out[i] = sum over e in row i of values[e] * x[indices[e]]; x and out are N x W."""
+    """out[i] = sum over e in row i of values[e] * x[indices[e]]; x and out are N x W.
+
+    Four edges at a time: the target row is then read and written a quarter as often.
+    """
     width = x.shape[1]
     for i in prange(out.shape[0]):
-        target = out[i]
+        begin, end = indptr[i], indptr[i + 1]
+        whole = begin + (end - begin) // 4 * 4
         for c in range(width):
-            target[c] = _F0
-        for e in range(indptr[i], indptr[i + 1]):
-            v = values[e]
-            source = x[indices[e]]
+            out[i, c] = _F0
+        for e in range(begin, whole, 4):
+            v0, v1, v2, v3 = values[e], values[e + 1], values[e + 2], values[e + 3]
+            j0, j1, j2, j3 = indices[e], indices[e + 1], indices[e + 2], indices[e + 3]
             for c in range(width):
-                target[c] += v * source[c]
+                out[i, c] += v0 * x[j0, c] + v1 * x[j1, c] + v2 * x[j2, c] + v3 * x[j3, c]
+        for e in range(whole, end):
+            v, j = values[e], indices[e]
+            for c in range(width):
+                out[i, c] += v * x[j, c]
 
 
 @njit(parallel=True, nogil=True, cache=True)
@@ -119,8 +128,6 @@ def sddmm(indptr, indices, g, x, out):
 #
 # Features are stored by column (CSC, or dense d x N), because a view picks columns: ``order`` lists those of a group.
 # ``limit`` is the hash below which an entry is dropped (0: none), ``scale`` the factor of those that stay.
-
-TILE = 64  # rows handled together, so that reading columns and writing rows both stay in the first-level cache
 
 
 @njit(parallel=True, nogil=True, cache=True)
@@ -227,31 +234,38 @@ def activate(a, reach, shift, bias, kind, keys, limit, scale, total, square):
     """In place: a = dropout(activation(a + reach x shift + bias)); block sums of a and a^2 per column.
 
     a is N x K*H for K steps; ``keys`` holds one dropout key a step; ``total`` and ``square`` are float64, BLOCKS x K*H,
-    zeroed.
+    zeroed. Sums are taken in single precision over TILE rows and in double beyond, so that the variance of a column
+    with a large mean does not cancel.
     """
-    count = a.shape[0]
-    channels = a.shape[1] // len(keys)
+    count, width = a.shape
+    channels = width // len(keys)
     lowest = np.uint32(limit)
     for block in prange(BLOCKS):
-        for n in range(count * block // BLOCKS, count * (block + 1) // BLOCKS):
-            arrives = reach[n]
-            for k in range(len(keys)):
-                row_key = _row_key(keys[k], n)
-                base = k * channels
-                row = a[n, base : base + channels]
-                own_shift, own_bias = shift[base : base + channels], bias[base : base + channels]
-                own_total, own_square = total[block, base : base + channels], square[block, base : base + channels]
-                for h in range(channels):
-                    x = row[h] + arrives * own_shift[h] + own_bias[h]
-                    if kind == ELU:
-                        x = x if x > _F0 else _exp(x) - _F1
-                    elif kind == RELU:
-                        x = max(x, _F0)
-                    x = x * scale if _hash(row_key, h) >= lowest else _F0
-                    row[h] = x
-                    wide = np.float64(x)  # single precision would cancel where the variance is small
-                    own_total[h] += wide
-                    own_square[h] += wide * wide
+        begin, end = count * block // BLOCKS, count * (block + 1) // BLOCKS
+        sums, squares = np.zeros(width, np.float32), np.zeros(width, np.float32)
+        for first in range(begin, end, TILE):
+            for n in range(first, min(first + TILE, end)):
+                arrives = reach[n]
+                for k in range(len(keys)):
+                    row_key = _row_key(keys[k], n)
+                    base = k * channels
+                    row = a[n, base : base + channels]
+                    own_shift, own_bias = shift[base : base + channels], bias[base : base + channels]
+                    own_sums, own_squares = sums[base : base + channels], squares[base : base + channels]
+                    for h in range(channels):
+                        x = row[h] + arrives * own_shift[h] + own_bias[h]
+                        if kind == ELU:
+                            x = x if x > _F0 else _exp(x) - _F1
+                        elif kind == RELU:
+                            x = max(x, _F0)
+                        x = x * scale if _hash(row_key, h) >= lowest else _F0
+                        row[h] = x
+                        own_sums[h] += x
+                        own_squares[h] += x * x
+            for c in range(width):
+                total[block, c] += sums[c]
+                square[block, c] += squares[c]
+                sums[c] = squares[c] = _F0
 
 
 @njit(parallel=True, nogil=True, cache=True, fastmath=_FAST)
@@ -306,35 +320,44 @@ def _normal(x, sigma):
 
 
 @njit(inline="always")
-def _surrogate(kind, x, alpha):
+def _slopes(kind, charged, threshold, alpha, slopes):
+    """The surrogate gradient at every channel; one loop per kind, so that each vectorises."""
+    channels = len(slopes)
     if kind == SIGMOID:
-        s = _F1 / (_F1 + _exp(-alpha * x))
-        return alpha * s * (_F1 - s)
-    if kind == TRIANGLE:
-        return alpha * max(_F1 - abs(alpha * x), _F0)
-    if kind == ARCTAN:
-        z = np.float32(1.5707963267948966) * alpha * x
-        return alpha * np.float32(0.5) / (_F1 + z * z)
-    if kind == SUPERSPIKE:
-        z = _F1 + alpha * abs(x)
-        return _F1 / (z * z)
-    width = _F1 / alpha
-    tails = _normal(x - width, np.float32(6) * width) + _normal(x + width, np.float32(6) * width)
-    return np.float32(1.15) * _normal(x, width) - np.float32(0.15) * tails
+        for h in range(channels):
+            s = _F1 / (_F1 + _exp(-alpha * (charged[h] - threshold)))
+            slopes[h] = alpha * s * (_F1 - s)
+    elif kind == TRIANGLE:
+        for h in range(channels):
+            slopes[h] = alpha * max(_F1 - abs(alpha * (charged[h] - threshold)), _F0)
+    elif kind == ARCTAN:
+        for h in range(channels):
+            z = np.float32(1.5707963267948966) * alpha * (charged[h] - threshold)
+            slopes[h] = alpha * np.float32(0.5) / (_F1 + z * z)
+    elif kind == SUPERSPIKE:
+        for h in range(channels):
+            z = _F1 + alpha * abs(charged[h] - threshold)
+            slopes[h] = _F1 / (z * z)
+    else:
+        width = _F1 / alpha
+        for h in range(channels):
+            x = charged[h] - threshold
+            tails = _normal(x - width, np.float32(6) * width) + _normal(x + width, np.float32(6) * width)
+            slopes[h] = np.float32(1.15) * _normal(x, width) - np.float32(0.15) * tails
 
 
-@njit(inline="always")
-def _charge(current, membrane, leaky, rate):
-    return membrane + (current - membrane) * rate if leaky else membrane + current
+# All neurons are V = decay V' + gain I: IF has (1, 1), LIF and PLIF have (1 - 1/tau, 1/tau), so that tau = 1 forgets
+# exactly. A reset by subtraction takes ``threshold`` from the membrane, a reset to zero all of it; ``subtract`` is 1 or
+# 0 as a number, because loops without branches vectorise.
 
 
 @njit(inline="always")
 def _reset(charged, fired, threshold, subtract):
-    return charged - threshold * fired if subtract else charged * (_F1 - fired)
+    return charged - fired * (subtract * threshold + (_F1 - subtract) * charged)
 
 
 @njit(parallel=True, nogil=True, cache=True, fastmath=_FAST)
-def score_spikes(current, reach, shift, bias, membrane, leaky, rate, threshold, subtract, head, scores):
+def score_spikes(current, reach, shift, bias, membrane, decay, gain, threshold, subtract, head, scores):
     """Run the neuron over K steps and score its spikes: scores[n, k] = <spikes, head>.
 
     ``current`` (N x K*H) becomes the charged membrane before reset, ``membrane`` (N x H) the one after the last step.
@@ -349,7 +372,7 @@ def score_spikes(current, reach, shift, bias, membrane, leaky, rate, threshold, 
             own_shift, own_bias = shift[base : base + channels], bias[base : base + channels]
             total = _F0
             for h in range(channels):
-                v = _charge(row[h] + arrives * own_shift[h] + own_bias[h], state[h], leaky, rate)
+                v = decay * state[h] + gain * (row[h] + arrives * own_shift[h] + own_bias[h])
                 fired = np.float32(v >= threshold)
                 row[h] = v
                 state[h] = _reset(v, fired, threshold, subtract)
@@ -359,19 +382,23 @@ def score_spikes(current, reach, shift, bias, membrane, leaky, rate, threshold, 
 
 @njit(parallel=True, nogil=True, cache=True, fastmath=_FAST)
 def score_spikes_backward(
-    charged, start, grad_scores, block_length, leaky, rate, threshold, subtract, head, surrogate, alpha, reach,
+    charged, start, grad_scores, block_length, decay, gain, threshold, subtract, head, surrogate, alpha, reach,
     out, head_grad, bias_grad, shift_grad, tau_grad,
 ):  # fmt: skip
     """Gradients of :func:`score_spikes`, back in time within blocks of ``block_length`` steps.
 
     ``out`` (N x K*H, may be ``charged`` itself) receives the gradient of the current; the ``*_grad`` arrays are block
-    sums (BLOCKS x ...), zeroed. ``rate`` is 1 / tau.
+    sums (BLOCKS x ...), zeroed. ``tau_grad`` lacks the factor 1 / tau: dV / dtau = -(V - V') / tau.
     """
     channels = len(head)
     steps = grad_scores.shape[1]
     count = charged.shape[0]
     for block in prange(BLOCKS):
-        carried = np.zeros(channels, np.float32)
+        carried, slopes, before = (
+            np.zeros(channels, np.float32),
+            np.empty(channels, np.float32),
+            np.empty(channels, np.float32),
+        )
         by_head = head_grad[block]
         for n in range(count * block // BLOCKS, count * (block + 1) // BLOCKS):
             arrives = reach[n]
@@ -383,37 +410,35 @@ def score_spikes_backward(
                     for h in range(channels):
                         result[h] = _F0
                     continue
+                if k == 0:
+                    for h in range(channels):
+                        before[h] = start[n, h]
+                else:
+                    previous = charged[n, base - channels : base]
+                    for h in range(channels):
+                        before[h] = _reset(previous[h], np.float32(previous[h] >= threshold), threshold, subtract)
                 carry = _F0 if (k + 1) % block_length == 0 or k == steps - 1 else _F1
-                previous = start[n] if k == 0 else charged[n, base - channels : base]
-                first = _F1 if k == 0 else _F0
                 by_bias, by_shift = bias_grad[block, base : base + channels], shift_grad[block, base : base + channels]
+                _slopes(surrogate, row, threshold, alpha, slopes)
                 by_tau = _F0
                 for h in range(channels):
                     v = row[h]
                     fired = np.float32(v >= threshold)
                     after = carried[h] * carry
-                    by_reset = -threshold if subtract else -v
-                    through = _F1 if subtract else _F1 - fired
-                    slope = _surrogate(surrogate, v - threshold, alpha)
-                    gv = (g * head[h] + after * by_reset) * slope + after * through
-                    gi = gv
-                    if leaky:
-                        p = previous[h]
-                        before = first * p + (_F1 - first) * _reset(p, np.float32(p >= threshold), threshold, subtract)
-                        by_tau -= gv * (v - before)
-                        gi = gv * rate
-                        carried[h] = gv - gi
-                    else:
-                        carried[h] = gv
+                    lost = subtract * threshold + (_F1 - subtract) * v
+                    gv = (g * head[h] - after * lost) * slopes[h] + after * (_F1 - (_F1 - subtract) * fired)
+                    gi = gv * gain
+                    by_tau -= gv * (v - before[h])
+                    carried[h] = gv * decay
                     result[h] = gi
                     by_head[h] += g * fired
                     by_bias[h] += gi
                     by_shift[h] += gi * arrives
-                tau_grad[block] += by_tau * rate
+                tau_grad[block] += by_tau
 
 
 @njit(parallel=True, nogil=True, cache=True, fastmath=_FAST)
-def pack_spikes(current, reach, shift, bias, membrane, leaky, rate, threshold, subtract, first_bit, packed):
+def pack_spikes(current, reach, shift, bias, membrane, decay, gain, threshold, subtract, first_bit, packed):
     """Run the neuron over the steps in ``current`` (N x K*H) and write its spikes as bits from ``first_bit`` on.
 
     ``packed`` is N x ceil(bits / 8), little-endian within bytes, zeroed by the caller.
@@ -424,15 +449,20 @@ def pack_spikes(current, reach, shift, bias, membrane, leaky, rate, threshold, s
         arrives = reach[n]
         state = membrane[n]
         spikes = np.empty(channels, np.uint8)
+        whole = channels // 8 if first_bit % 8 == 0 and channels % 8 == 0 else 0
         for k in range(steps):
             base = k * channels
             row = current[n, base : base + channels]
             own_shift, own_bias = shift[base : base + channels], bias[base : base + channels]
             for h in range(channels):
-                v = _charge(row[h] + arrives * own_shift[h] + own_bias[h], state[h], leaky, rate)
-                fired = np.float32(v >= threshold)
-                state[h] = _reset(v, fired, threshold, subtract)
+                v = decay * state[h] + gain * (row[h] + arrives * own_shift[h] + own_bias[h])
+                state[h] = _reset(v, np.float32(v >= threshold), threshold, subtract)
                 spikes[h] = np.uint8(v >= threshold)
-            for h in range(channels):
+            for b in range(whole):
+                byte = np.uint8(0)
+                for bit in range(8):
+                    byte |= spikes[8 * b + bit] << np.uint8(bit)
+                packed[n, ((first_bit + base) >> 3) + b] = byte
+            for h in range(8 * whole, channels):
                 bit = first_bit + base + h
                 packed[n, bit >> 3] |= spikes[h] << np.uint8(bit & 7)

@@ -109,10 +109,8 @@ def step(neuron: Neuron, current: Tensor, membrane: Tensor, tau: Tensor | float 
     >>> step(neuron, torch.tensor([0.6, 1.7]), torch.zeros(2))
     (tensor([0., 1.]), tensor([0.6000, 0.7000]))
     """
-    if neuron.kind == "IF":
-        charged = membrane + current
-    else:
-        charged = membrane + (current - (membrane - V_RESET)) / tau
+    leak = 0.0 if neuron.kind == "IF" else membrane - V_RESET
+    charged = membrane + (current - leak) / (1.0 if neuron.kind == "IF" else tau)
     spikes = fire(charged - neuron.threshold, neuron.surrogate, neuron.alpha)
     if neuron.reset == "zero":
         return spikes, spikes * V_RESET + (1 - spikes) * charged

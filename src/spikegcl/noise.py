@@ -1,4 +1,4 @@
-"""Random bits as a pure function of (key, position): no generator state, so nothing depends on order, chunks or threads.
+"""Random bits as a pure function of (key, position): nothing depends on order, chunks or threads.
 
 A *key* is a 32-bit integer derived from the seed and the place where the randomness is used. Whether a position is
 kept is read off a hash of key and position, computed anew wherever it is needed (forward, backward, another process),

@@ -8,7 +8,6 @@ import secrets
 import shutil
 import tomllib
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import spikegcl
@@ -20,6 +19,7 @@ from spikegcl.files import write_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from spikegcl.graph import Graph
     from spikegcl.model import SpikeGCL

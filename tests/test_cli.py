@@ -1,0 +1,282 @@
+"""The command line as a user meets it: documents, files, determinism, one clear error for each kind of bad input."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from spikegcl import cli
+from spikegcl.codes import open_codes
+from spikegcl.datasets import load_dataset
+from spikegcl.graph import build_graph
+from spikegcl.readers import write_graph
+from spikegcl.training import train
+
+FAST = ["--set", "epochs=2", "--set", "channels=8", "--set", "steps=4"]
+
+
+@pytest.fixture
+def run(monkeypatch, capsys, tmp_path):
+    """Run a command in a fresh folder; returns exit code, stdout and stderr."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["spikegcl", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        out, err = capsys.readouterr()
+        return ended.value.code or 0, out, err
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A graph with string ids, as files."""
+    graph = load_dataset("sbm:nodes=200,classes=3,num_features=16")
+    named = build_graph(
+        graph.adjacency,
+        graph.features,
+        labels=[f"class {c}" for c in graph.labels],
+        ids=[f"node {i}" for i in range(200)],
+    )
+    return named, write_graph(named, tmp_path_factory.mktemp("graph"))
+
+
+def options(paths, **changes):
+    given = {"edges": paths["edges"], "features": paths["features"], "labels": paths["labels"], **changes}
+    edges = given.pop("edges")
+    return [edges, *(part for key, value in given.items() if value for part in (f"--{key}", value))]
+
+
+def test_json_document_has_everything_promised(run):
+    code, out, _ = run("train", "digits", *FAST, "--seeds", 2, "--probe", "paper", "--json", "-o", "r")
+    document = json.loads(out)
+    assert code == 0
+    assert set(document["test_accuracy"]) == {"mean", "std"}
+    assert set(document["floors"]) == {"untrained", "projection"}
+    assert set(document["seconds"]) == {"train", "embed", "probe"}
+    for key in ("dataset", "seeds", "val_accuracy", "bits", "firing_rate", "dead_bits", "peak_mb"):
+        assert key in document
+    assert document["seeds"] == [0, 1]
+    assert [row["seed"] for row in document["rows"]] == [0, 1]
+
+
+def test_run_folder_is_complete_and_seed_zero_is_kept(run, tmp_path):
+    assert run("train", "digits", *FAST, "--seeds", 2, "-o", "r")[0] == 0
+    names = {"config.toml", "model.safetensors", "codes.arrow", "metrics.json", "log.jsonl"}
+    assert names <= {path.name for path in (tmp_path / "r").iterdir()}
+    assert run("train", "digits", *FAST, "-o", "single")[0] == 0
+    assert (tmp_path / "r/codes.arrow").read_bytes() == (tmp_path / "single/codes.arrow").read_bytes()
+
+
+def test_same_seed_gives_identical_code_files(run, tmp_path):
+    for name in ("a", "b"):
+        assert run("train", "digits", *FAST, "--seed", 5, "-o", name)[0] == 0
+    assert (tmp_path / "a/codes.arrow").read_bytes() == (tmp_path / "b/codes.arrow").read_bytes()
+
+
+def test_files_with_string_ids_give_the_bits_of_the_in_memory_path(run, files):
+    graph, paths = files
+    assert run("train", *options(paths), *FAST, "--seed", 1, "-o", "r")[0] == 0
+    codes = open_codes("r/codes.arrow")
+    from spikegcl.config import Config
+
+    expected = train(graph, Config(epochs=2, channels=8, steps=4), seed=1).codes
+    assert codes.ids.tolist() == graph.ids.tolist()
+    assert np.array_equal(codes.packed, expected)
+
+
+def test_edges_alone_are_enough(run, files, caplog):
+    caplog.set_level("INFO", "spikegcl")
+    code, out, _ = run("train", files[1]["edges"], *FAST, "--json", "-o", "r")
+    assert code == 0
+    assert "test_accuracy" not in json.loads(out)
+    assert "structural columns" in caplog.text
+
+
+def test_embed_and_probe_agree_with_the_run(run, files):
+    assert run("train", *options(files[1]), *FAST, "-o", "r")[0] == 0
+    code, out, _ = run("embed", "r", "-o", "again.arrow", "--json")
+    assert code == 0
+    assert json.loads(out)["graph_changed"] is False
+    assert np.array_equal(open_codes("again.arrow").packed, open_codes("r/codes.arrow").packed)
+    expected = json.loads(Path("r/metrics.json").read_text())["test_accuracy"]["mean"]
+    for target in (["r"], ["again.arrow", "--labels", files[1]["labels"]]):
+        code, out, _ = run("probe", *target, "--json")
+        assert code == 0
+        assert json.loads(out)["test_accuracy"]["mean"] == pytest.approx(expected)
+
+
+def test_datasets_lists_all_names(run):
+    code, out, _ = run("datasets", "--json")
+    assert code == 0
+    names = {row["name"] for row in json.loads(out)}
+    assert {"cora", "citeseer", "pubmed", "computers", "photo", "cs", "physics", "ogbn-arxiv", "ogbn-mag"} <= names
+    assert run("datasets")[0] == 0
+
+
+def test_summary_for_people_shows_accuracy_floors_and_size(run):
+    code, out, _ = run("train", "digits", *FAST, "-o", "r")
+    assert code == 0
+    for word in ("test accuracy", "untrained encoder", "random projection", "bits per node", "firing rate", "seconds"):
+        assert word in out
+
+
+def spoil(path, text):
+    path.write_text(text)
+    return path
+
+
+# Each entry: what is wrong, the command (a function of the files and a folder), the exit code, words of the message.
+BAD = {
+    "unknown dataset": (lambda f, d: ["nosuchset"], 1, ["nosuchset"]),
+    "missing edge file": (lambda f, d: [d / "no.csv"], 1, ["no.csv"]),
+    "edge list is a folder": (lambda f, d: [d], 1, ["folder"]),
+    "unknown extension": (lambda f, d: [spoil(d / "edges.xyz", "a,b\n")], 1, [".xyz"]),
+    "empty edge list": (lambda f, d: [spoil(d / "e.csv", "")], 1, ["e.csv", "empty"]),
+    "malformed line": (lambda f, d: [spoil(d / "e.csv", "a,b\nc\n")], 1, ["e.csv", "line 2"]),
+    "weight is not a number": (lambda f, d: [spoil(d / "e.csv", "a,b,1\nb,c,x\n")], 1, ["e.csv", "line 2"]),
+    "negative weight": (lambda f, d: [spoil(d / "e.csv", "a,b,1\nb,c,-2\n")], 1, ["weight"]),
+    "not a number in the features": (
+        lambda f, d: options(f, features=spoil(d / "x.csv", "id,a\nnode 0,1\nnode 1,nan\n")),
+        1,
+        ["x.csv"],
+    ),
+    "edge to a node without features": (
+        lambda f, d: options(f, features=spoil(d / "x.csv", "id,a\nnode 0,1\n")),
+        1,
+        ["edges.csv", "line 2", "has no row in"],
+    ),
+    "feature row twice": (
+        lambda f, d: options(f, features=spoil(d / "x.csv", "id,a\nnode 0,1\nnode 0,2\n")),
+        1,
+        ["x.csv", "node 0"],
+    ),
+    "array features for string ids": (lambda f, d: options(f, features=_array(d, 200)), 1, ["x.npy"]),
+    "fewer feature rows than ids": (
+        lambda f, d: [spoil(d / "e.csv", "0,1\n1,7\n"), "--features", _array(d, 3)],
+        1,
+        ["7"],
+    ),
+    "features without columns": (
+        lambda f, d: [spoil(d / "e.csv", "0,1\n"), "--features", _array(d, 2, 0)],
+        1,
+        ["no columns"],
+    ),
+    "broken npz": (lambda f, d: options(f, features=spoil(d / "x.npz", "not a zip")), 1, ["x.npz"]),
+    "pickled array": (
+        lambda f, d: [spoil(d / "e.csv", "0,1\n"), "--features", _pickled(d)],
+        1,
+        ["x.npy"],
+    ),
+    "labels of unknown nodes": (
+        lambda f, d: options(f, labels=spoil(d / "y.csv", "id,label\nnode 0,a\nstranger,b\n")),
+        1,
+        ["y.csv", "stranger"],
+    ),
+    "split with an unknown part": (
+        lambda f, d: [*options(f), "--split", spoil(d / "s.csv", "id,part\nnode 0,training\n")],
+        1,
+        ["s.csv", "training"],
+    ),
+    "one class only": (
+        lambda f, d: options(f, labels=spoil(d / "y.csv", "id,label\n" + "".join(f"node {i},a\n" for i in range(200)))),
+        1,
+        ["class"],
+    ),
+    "unknown setting": (lambda f, d: ["digits", "--set", "stepz=3"], 1, ["stepz", "known are"]),
+    "setting of the wrong type": (lambda f, d: ["digits", "--set", "steps=many"], 1, ["steps"]),
+    "setting out of range": (lambda f, d: ["digits", "--set", "dropout=1.5"], 1, ["dropout", "between"]),
+    "setting without a value": (lambda f, d: ["digits", "--set", "steps"], 2, ["key=value"]),
+    "more steps than columns": (lambda f, d: ["digits", "--set", "steps=65"], 1, ["lower steps"]),
+    "unknown preset": (lambda f, d: ["digits", "--preset", "best"], 1, ["best", "default or paper"]),
+    "paper preset for another graph": (lambda f, d: ["digits", "--preset", "paper"], 1, ["no settings"]),
+    "unknown probe": (lambda f, d: ["digits", "--probe", "svm"], 2, ["svm"]),
+    "files given with a dataset": (lambda f, d: ["digits", "--labels", f["labels"]], 1, ["leave the file options out"]),
+    "missing raw files": (lambda f, d: ["ogbn-mag:download=false", "--data-root", d], 1, ["ogbn"]),
+    "selection without labels": (
+        lambda f, d: [*options(f, labels=None), "--set", "select=validation"],
+        1,
+        ["select=last"],
+    ),
+    "unknown option": (lambda f, d: ["digits", "--stepz", "3"], 2, ["--stepz"]),
+}
+
+
+def _array(folder, rows, columns=2):
+    np.save(folder / "x.npy", np.ones((rows, columns), np.float32))
+    return folder / "x.npy"
+
+
+def _pickled(folder):
+    np.save(folder / "x.npy", np.array([{"a": 1}, None], dtype=object), allow_pickle=True)
+    return folder / "x.npy"
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_bad_input_is_one_clear_error_and_leaves_nothing_behind(run, files, tmp_path, kind):
+    arguments, expected, words = BAD[kind]
+    given = tmp_path / "given"
+    given.mkdir()
+    code, out, err = run("train", *arguments(files[1], given), "-o", tmp_path / "out" / "run")
+    assert code == expected
+    assert out == ""
+    assert "Traceback" not in err
+    flat = " ".join(err.replace("│", " ").split())
+    for word in words:
+        assert word in flat
+    assert not list((tmp_path / "out").glob("*")) if (tmp_path / "out").exists() else True
+
+
+def test_an_existing_folder_is_not_overwritten(run, tmp_path):
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept/thesis.txt").write_text("mine")
+    for force in ([], ["--force"]):
+        code, _, err = run("train", "digits", *FAST, "-o", "kept", *force)
+        assert code == 1
+        assert "exists already" in err
+    assert (tmp_path / "kept/thesis.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("damage", ["missing", "config", "model", "codes"])
+def test_damaged_runs_are_named(run, tmp_path, damage):
+    if damage != "missing":
+        assert run("train", "digits", *FAST, "-o", "r")[0] == 0
+        target = {"config": "config.toml", "model": "model.safetensors", "codes": "codes.arrow"}[damage]
+        (tmp_path / "r" / target).write_bytes(b"\x00broken")
+    command = ["probe", "r"] if damage == "codes" else ["embed", "r", "-o", "x.arrow"]
+    code, _, err = run(*command)
+    assert code == 1
+    assert "Traceback" not in err
+    assert err.startswith("Error: ")
+
+
+def test_sparse_features_on_disk_stay_sparse(run, tmp_path):
+    x = sp.random_array((50, 40), density=0.05, rng=np.random.default_rng(0), dtype=np.float32)
+    sp.save_npz(tmp_path / "x.npz", sp.csr_array(x))
+    spoil(tmp_path / "e.csv", "".join(f"{i},{(i + 1) % 50}\n" for i in range(50)))
+    code, out, _ = run("train", "e.csv", "--features", "x.npz", *FAST, "--json", "-o", "r")
+    assert code == 0
+    assert json.loads(out)["bits"] == 32
+
+
+def test_import_and_help_are_light():
+    """Neither `import spikegcl` nor `spikegcl --help` loads torch, PyG, faiss, matplotlib or pyarrow."""
+    script = (
+        "import sys\nsys.argv = ['spikegcl', '--help']\nimport spikegcl, spikegcl.cli\n"
+        "try:\n    spikegcl.cli.main()\nexcept SystemExit:\n    pass\n"
+        "heavy = {'torch', 'torch_geometric', 'faiss', 'matplotlib', 'pyarrow', 'numba', 'sklearn', 'pandas'}\n"
+        "loaded = heavy & set(sys.modules)\nassert not loaded, loaded\n"
+    )
+    environment = {**os.environ, "TERM": "dumb"}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert "train" in done.stdout

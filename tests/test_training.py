@@ -1,0 +1,128 @@
+"""Training: determinism, what it learns from, early stopping, selection, calibration, memory of nothing else."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from spikegcl.config import Config, preset
+from spikegcl.datasets import load_dataset, make_split
+from spikegcl.errors import ConfigError, FeatureError, LabelError
+from spikegcl.graph import build_graph
+from spikegcl.protocol import firing, run_seed, summarise
+from spikegcl.structural import structural_features
+from spikegcl.training import Session, train
+
+SMALL = Config(steps=4, channels=16, epochs=3, threshold=0.05)
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return load_dataset("sbm:nodes=400,classes=4,num_features=32")
+
+
+@pytest.mark.parametrize("neuron", ["IF", "LIF", "PLIF"])
+@pytest.mark.parametrize("encoder", ["gcn", "sage", "gat"])
+def test_every_encoder_and_neuron_learns(graph, encoder, neuron):
+    """The loss falls: scores of the graph and of its corruption move apart."""
+    trained = train(graph, SMALL.replace(encoder=encoder, neuron=neuron, epochs=25, margin=1.0, tau=1.5), seed=0)
+    losses = [epoch.loss for epoch in trained.history]
+    assert np.mean(losses[-3:]) < 0.97 * losses[0]
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3])
+def test_same_seed_same_bits_other_seed_other_bits(graph, layers):
+    config = SMALL.replace(layers=layers)
+    first, again, other = (train(graph, config, seed=seed).codes for seed in (3, 3, 4))
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+def test_labels_of_test_nodes_change_nothing(graph):
+    split = make_split(graph, 0)
+    labels = graph.labels.copy()
+    labels[split.test] = (labels[split.test] + 1) % 4
+    config = SMALL.replace(select="validation")
+    codes = [train(g, config, seed=0, split=split).codes for g in (graph, graph.with_labels(labels))]
+    assert np.array_equal(*codes)
+
+
+def test_without_selection_labels_are_not_needed(graph):
+    unlabelled = build_graph(graph.adjacency, graph.features)
+    assert np.array_equal(train(unlabelled, SMALL, seed=0).codes, train(graph, SMALL, seed=0).codes)
+    with pytest.raises(LabelError, match="select=last"):
+        train(unlabelled, SMALL.replace(select="validation"))
+
+
+def test_selection_keeps_the_epoch_with_the_best_validation_accuracy(graph):
+    seen = []
+    trained = train(
+        graph, SMALL.replace(select="validation", epochs=4), split=make_split(graph, 0), on_epoch=seen.append
+    )
+    accuracies = [epoch.val_accuracy for epoch in seen]
+    assert trained.epoch == 1 + int(np.argmax(accuracies))
+    assert [epoch.epoch for epoch in trained.history] == [1, 2, 3, 4]
+
+
+def test_early_stopping_on_the_loss(graph):
+    trained = train(graph, SMALL.replace(stop="loss", patience=1, epochs=50, lr=0.0, dropout=0.0), seed=0)
+    assert len(trained.history) < 50
+
+
+def test_gradient_norms_have_one_value_a_step(graph):
+    trained = train(graph, SMALL.replace(epochs=1, margin=1.0), gradient_norms=True)
+    norms = trained.history[0].gradient_norms
+    assert norms is not None
+    assert len(norms) == 4
+    assert all(norm > 0 for norm in norms)
+
+
+def test_features_are_required(graph):
+    with pytest.raises(FeatureError, match="structural_features"):
+        train(build_graph(graph.adjacency), SMALL)
+
+
+def test_more_steps_than_columns_is_an_error(graph):
+    with pytest.raises(ConfigError, match="lower steps"):
+        train(graph, SMALL.replace(steps=33))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["digits", "sbm:nodes=600,classes=3,num_features=12", "sbm:nodes=500,num_features=300,active=20,homophily=0.2"],
+)
+def test_default_preset_fires_between_20_and_60_percent_with_few_dead_bits(name):
+    trained = train(load_dataset(name), preset("default", name), seed=0)
+    seen = firing(trained.codes, trained.model.bits)
+    assert 0.2 <= seen["firing_rate"] <= 0.6
+    assert seen["dead_bits"] + seen["constant_bits"] <= 0.05 * trained.model.bits
+
+
+def test_structural_features_tell_communities_apart_and_follow_the_ids():
+    graph = load_dataset("sbm:nodes=600,classes=4,degree=20,homophily=0.9")
+    bare = build_graph(graph.adjacency, labels=graph.labels, ids=[f"n{i}" for i in range(600)])
+    featured = structural_features(bare, 32)
+    order = np.random.default_rng(0).permutation(600)
+    moved = structural_features(bare.subgraph(order), 32)
+    np.testing.assert_allclose(moved.features, featured.features[order], atol=1e-5)
+    judged = run_seed(featured, Config(epochs=3), 0)
+    assert judged.row["test_accuracy"] > 0.6
+
+
+def test_rows_carry_everything_a_number_depends_on(graph):
+    rows = [run_seed(graph, SMALL, seed).row for seed in (0, 1)]
+    for key in ("method", "dataset", "seed", "split", "config", "graph", "probe", "bits", "parameters", "versions"):
+        assert rows[0][key] is not None, key
+    assert rows[0]["split"] != rows[1]["split"]
+    summary = summarise(rows)
+    values = [row["test_accuracy"] for row in rows]
+    assert summary["test_accuracy"]["mean"] == pytest.approx(np.mean(values))
+    assert summary["test_accuracy"]["std"] == pytest.approx(np.std(values, ddof=1))
+    assert set(summary["floors"]) == {"untrained", "projection"}
+
+
+def test_parameter_count_is_the_published_formula(data_root):
+    """Authors' model on Cora (methods of the paper): dH + nH + 2d + 2H + H^2 + H + HO + 1."""
+    session = Session(load_dataset("cora", data_root), preset("paper", "cora"), 0)
+    d, n, h, o = 1433, 63, 64, 2
+    assert sum(p.numel() for p in session.model.parameters()) == d * h + n * h + 2 * d + 2 * h + h * h + h + h * o + 1
