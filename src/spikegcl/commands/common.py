@@ -1,0 +1,86 @@
+"""What the commands share: options, loading a graph, printing for people."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from spikegcl.errors import ConfigError, LabelError
+
+if TYPE_CHECKING:
+    from spikegcl.codes import Codes
+    from spikegcl.graph import Graph
+    from spikegcl.runs import Source
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout; logs go to stderr.")]
+DataRoot = Annotated[
+    Path | None, typer.Option(envvar="SPIKEGCL_DATA", help="Folder with raw benchmark files (PyG's raw layout).")
+]
+Output = Annotated[Path, typer.Option("-o", "--output", help="Run folder to write.")]
+Features = Annotated[Path | None, typer.Option(help="Features: .npy, scipy .npz, or CSV/Parquet keyed by id.")]
+Labels = Annotated[Path | None, typer.Option(help="Labels: CSV/Parquet keyed by id, or .npy by row.")]
+SplitFile = Annotated[Path | None, typer.Option("--split", help="Split: CSV/Parquet with id and part.")]
+Device = Annotated[str, typer.Option(help="torch device: cpu, cuda, ...")]
+
+
+def load(graph: str | None, features: Any, labels: Any, split: Any, data_root: Path | None) -> tuple[Graph, Source]:
+    """A graph from a dataset's name or from files, and where it came from."""
+    from spikegcl.datasets import is_dataset, load_dataset
+    from spikegcl.readers import read_graph
+    from spikegcl.runs import Source
+    from spikegcl.structural import structural_features
+
+    if graph is None:
+        raise ConfigError("this run does not say where its graph came from")
+    if is_dataset(graph) and not Path(graph).is_file():
+        if features or labels or split:
+            raise ConfigError(f"{graph} is a dataset with its own features and labels; leave the file options out")
+        return load_dataset(graph, data_root), Source(name=graph)
+    loaded = read_graph(graph, features=features, labels=labels, split=split)
+    files = {"edges": graph, "features": features, "labels": labels, "split": split}
+    source = Source(**{key: str(Path(value).resolve()) for key, value in files.items() if value is not None})
+    return (structural_features(loaded) if loaded.features is None else loaded), source
+
+
+def labelled(codes: Codes, labels: Path | None, split: Path | None) -> Graph:
+    """Labels and split of the nodes of ``codes``, in a graph without edges."""
+    import numpy as np
+
+    from spikegcl.graph import build_graph
+    from spikegcl.readers import read_labels, read_split
+
+    if labels is None:
+        raise LabelError("these codes come without labels; give --labels FILE")
+    return build_graph(
+        np.zeros((2, 0), int),
+        num_nodes=len(codes),
+        ids=codes.ids,
+        labels=read_labels(labels, codes.ids),
+        split=None if split is None else read_split(split, codes.ids),
+    )
+
+
+def load_source(source: Source, data_root: Path | None) -> Graph:
+    """The graph a run was trained on, read again."""
+    return load(source.name or source.edges, source.features, source.labels, source.split, data_root)[0]
+
+
+def console(stderr: bool = False) -> Any:
+    from rich.console import Console
+
+    return Console(stderr=stderr)
+
+
+def table(*headers: str) -> Any:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for number, header in enumerate(headers):
+        table.add_column(header, justify="left" if number < 2 else "right")
+    return table
+
+
+def percent(value: Any) -> str:
+    return f"{100 * value['mean']:.2f} % ± {100 * value['std']:.2f}"
