@@ -229,6 +229,14 @@ def columns_times_grad(indptr, indices, data, order, step_of, grad, key, limit, 
 # ---------------------------------------------------------------------- between two layers: activation and dropout
 
 
+@njit(inline="always")
+def _kept(key, row, lowest, scale, kept):
+    """kept[h] = scale where channel h of this row survives, 0 where it is dropped."""
+    row_key = _row_key(key, row)
+    for h in range(len(kept)):
+        kept[h] = scale if _hash(row_key, h) >= lowest else _F0
+
+
 @njit(parallel=True, nogil=True, cache=True, fastmath=_FAST)
 def activate(a, reach, shift, bias, kind, keys, limit, scale, total, square):
     """In place: a = dropout(activation(a + reach x shift + bias)); block sums of a and a^2 per column.
@@ -243,11 +251,13 @@ def activate(a, reach, shift, bias, kind, keys, limit, scale, total, square):
     for block in prange(BLOCKS):
         begin, end = count * block // BLOCKS, count * (block + 1) // BLOCKS
         sums, squares = np.zeros(width, np.float32), np.zeros(width, np.float32)
+        kept = np.full(channels, scale)
         for first in range(begin, end, TILE):
             for n in range(first, min(first + TILE, end)):
                 arrives = reach[n]
                 for k in range(len(keys)):
-                    row_key = _row_key(keys[k], n)
+                    if limit > 0:
+                        _kept(keys[k], n, lowest, scale, kept)
                     base = k * channels
                     row = a[n, base : base + channels]
                     own_shift, own_bias = shift[base : base + channels], bias[base : base + channels]
@@ -258,7 +268,7 @@ def activate(a, reach, shift, bias, kind, keys, limit, scale, total, square):
                             x = x if x > _F0 else _exp(x) - _F1
                         elif kind == RELU:
                             x = max(x, _F0)
-                        x = x * scale if _hash(row_key, h) >= lowest else _F0
+                        x *= kept[h]
                         row[h] = x
                         own_sums[h] += x
                         own_squares[h] += x * x
@@ -280,22 +290,23 @@ def activate_backward(h_out, grad, reach, offset, slope, kind, keys, limit, scal
     inverse = _F1 / scale
     lowest = np.uint32(limit)
     for block in prange(BLOCKS):
+        kept = np.full(channels, scale)
         for n in range(count * block // BLOCKS, count * (block + 1) // BLOCKS):
             arrives = reach[n]
             for k in range(len(keys)):
-                row_key = _row_key(keys[k], n)
+                if limit > 0:
+                    _kept(keys[k], n, lowest, scale, kept)
                 base = k * channels
                 row, y_row = grad[n, base : base + channels], h_out[n, base : base + channels]
                 own_offset, own_slope = offset[base : base + channels], slope[base : base + channels]
                 by_bias, by_shift = bias_grad[block, base : base + channels], shift_grad[block, base : base + channels]
                 for h in range(channels):
                     y = y_row[h]
-                    g = (row[h] + own_offset[h] + own_slope[h] * y) * scale
+                    g = (row[h] + own_offset[h] + own_slope[h] * y) * kept[h]
                     if kind == ELU:
                         g = g if y > _F0 else g * (y * inverse + _F1)
                     elif kind == RELU:
                         g = g if y > _F0 else _F0
-                    g = g if _hash(row_key, h) >= lowest else _F0
                     row[h] = g
                     by_bias[h] += g
                     by_shift[h] += g * arrives

@@ -16,7 +16,7 @@ from spikegcl import floors
 from spikegcl.bits import unpack
 from spikegcl.datasets import make_split
 from spikegcl.memory import peak_mb
-from spikegcl.probes import linear_probe
+from spikegcl.probes import REPEATS, linear_probe
 from spikegcl.training import Clock, Epoch, Trained, train
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def run_seed(
 def _accuracy(
     packed: NDArray[np.uint8], graph: Graph, split: Split, bits: int, probe: str, seed: int
 ) -> dict[str, float]:
-    result = linear_probe(packed, graph.labels, split, kind=probe, bits=bits, seed=seed)  # type: ignore[arg-type]
+    result = linear_probe(packed, graph.labels, split, kind=probe, bits=bits, seed=seed, repeats=REPEATS)  # type: ignore[arg-type]
     return {"val_accuracy": result.val_accuracy, "test_accuracy": result.test_accuracy}
 
 

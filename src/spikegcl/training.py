@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -14,14 +14,15 @@ from spikegcl.augment import clean_view, corrupt
 from spikegcl.config import Config, fit_to_graph
 from spikegcl.errors import FeatureError, LabelError
 from spikegcl.groups import make_groups
+from spikegcl.inductive import match_columns, training_order
 from spikegcl.memory import reuse_freed_memory
 from spikegcl.model import SpikeGCL, margin_loss
 from spikegcl.neurons import run
-from spikegcl.probes import linear_probe
+from spikegcl.probes import REPEATS, linear_probe
 from spikegcl.propagate import Features, make_operator, propagate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -168,7 +169,8 @@ def train(
         if judged and split is not None:
             codes = session.embed()
             clock.lap("embed")
-            accuracy = linear_probe(codes, graph.labels, split, bits=model.bits, seed=seed).val_accuracy
+            probe = linear_probe(codes, graph.labels, split, bits=model.bits, seed=seed, repeats=REPEATS)
+            accuracy = probe.val_accuracy
             clock.lap("probe")
         history.append(Epoch(epoch, loss, seconds, accuracy, norms))
         if on_epoch is not None:
@@ -228,14 +230,29 @@ class Clock:
 
 
 def embed_graph(
-    model: SpikeGCL, graph: Graph, columns: tuple[str, ...] | None = None, device: torch.device | str = "cpu"
+    model: SpikeGCL,
+    graph: Graph,
+    columns: Sequence[str] | None = None,
+    device: torch.device | str = "cpu",
+    *,
+    known: NDArray[Any] | None = None,
 ) -> NDArray[np.uint8]:
-    """Codes of any graph with the model's feature columns, by the statistics frozen in training (packed)."""
-    expected = len(model.encoder.groups.order)
-    if graph.num_features != expected:
-        raise FeatureError(f"the model was trained on {expected} feature columns, this graph has {graph.num_features}")
+    """Codes of any graph with the model's feature columns, by the statistics frozen in training (packed).
+
+    ``columns`` are the names of the model's columns: a graph with names has them matched in any order. ``known`` are
+    the ids of the training nodes in training order: with them a node whose surroundings did not change has exactly the
+    code it got in training, wherever its row stands now (docs/new-nodes.md).
+    """
+    graph = match_columns(graph, columns, len(model.encoder.groups.order), known=known).graph
+    order = None if known is None else training_order(graph.ids, known)
+    if order is not None:
+        graph = graph.subgraph(order)
     model = model.to(device)
     operator = make_operator(graph, model.encoder.operator_kind, device)
     view = clean_view(operator, Features(graph, device), model.encoder.groups)
-    codes: NDArray[np.uint8] = model.embed(view).cpu().numpy()
+    packed: NDArray[np.uint8] = model.embed(view).cpu().numpy()
+    if order is None:
+        return packed
+    codes = np.empty_like(packed)
+    codes[order] = packed
     return codes

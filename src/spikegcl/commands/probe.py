@@ -25,7 +25,7 @@ def probe(
     from spikegcl import protocol
     from spikegcl.codes import open_codes
     from spikegcl.datasets import make_split
-    from spikegcl.probes import PROBES, linear_probe
+    from spikegcl.probes import PROBES, REPEATS, linear_probe
     from spikegcl.runs import open_run
 
     if probe not in PROBES:
@@ -41,7 +41,15 @@ def probe(
         codes = open_codes(run)
         judged = labelled(codes, labels, split)
     results = [
-        linear_probe(codes.packed, judged.labels, make_split(judged, seed), kind=probe, bits=codes.bits, seed=seed)  # type: ignore[arg-type]
+        linear_probe(
+            codes.packed,
+            judged.labels,
+            make_split(judged, seed),
+            kind=probe,
+            bits=codes.bits,
+            seed=seed,
+            repeats=REPEATS,
+        )  # type: ignore[arg-type]
         for seed in range(seeds)
     ]
     document = {

@@ -1,0 +1,184 @@
+"""All speed and memory benchmarks, as ratios within one run.
+
+    python -m benchmarks.run [--quick] [--only epochs,steps,growth,bandwidth,whole,codes]
+
+Every measurement runs in a process of its own (benchmarks/measure.py), sides one after the other on the same machine.
+Rows go to results/performance/*.json, from which the tables and plots beside them are drawn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "results" / "performance"
+GRAPHS = ("cora", "citeseer", "pubmed", "photo", "computers", "cs", "physics")
+SIDES = ("ours", "sparse", "edge_index")
+NAMES = {"ours": "ours", "sparse": "PyG, sparse matrix", "edge_index": "PyG, edge_index"}
+
+
+def child(side: str, graph: str, repeats: int, *settings: str) -> dict:
+    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.measure", side, graph, "--repeats", str(repeats)]
+    command += [part for setting in settings for part in ("--set", setting)]
+    done = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    return json.loads(done.stdout)
+
+
+def save(name: str, rows: object) -> None:
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    machine = {
+        "machine": platform.processor() or platform.machine(),
+        "cores": len(__import__("os").sched_getaffinity(0)),
+    }
+    (RESULTS / f"{name}.json").write_text(json.dumps({**machine, "rows": rows}, indent=1) + "\n")
+
+
+def table(title: str, header: list[str], rows: list[list[str]]) -> str:
+    lines = [f"## {title}", "", "| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows]) + "\n"
+
+
+def geometric(values: list[float]) -> float:
+    return math.exp(statistics.fmean(map(math.log, values)))
+
+
+def epochs(quick: bool) -> str:
+    """Training epoch, embedding and memory against the comparator, on the real graphs."""
+    graphs = ("cora", "photo") if quick else GRAPHS
+    rows = [child(side, graph, 2 if quick else 3) for graph in graphs for side in SIDES]
+    save("epochs", rows)
+    shown, ratios = [], {}
+    for graph in graphs:
+        sides = {row["side"]: row for row in rows if row["graph"] == graph}
+        cells = [graph]
+        for what in ("epoch_seconds", "embed_seconds"):
+            ours = statistics.median(sides["ours"][what])
+            cells.append(f"{1000 * ours:.0f} ms")
+            for side in SIDES[1:]:
+                ratio = statistics.median(sides[side][what]) / ours
+                ratios.setdefault((what, side), []).append(ratio)
+                cells.append(f"{ratio:.1f}x")
+        above = {side: row["peak_mb"] - row["libraries_mb"] for side, row in sides.items()}
+        cells.append(f"{sides['ours']['peak_mb']:.0f} ({above['ours']:.0f})")
+        cells += [f"{above[side] / above['ours']:.1f}x" for side in SIDES[1:]]
+        shown.append(cells)
+    means = [
+        [f"{geometric(ratios[what, side]):.1f}x" for side in SIDES[1:]] for what in ("epoch_seconds", "embed_seconds")
+    ]
+    shown.append(["geometric mean", "", *means[0], "", *means[1], "", "", ""])
+    header = ["graph", "epoch", *[f"vs {NAMES[s]}" for s in SIDES[1:]], "embed", *[f"vs {NAMES[s]}" for s in SIDES[1:]]]
+    header += ["peak MB (above libraries)", *[f"vs {NAMES[s]}" for s in SIDES[1:]]]
+    return table("Training epoch, embedding, memory (paper presets)", header, shown)
+
+
+def steps(quick: bool) -> str:
+    """Process peak against the number of steps at a fixed number of channels per step."""
+    nodes = 5_000 if quick else 20_000
+    rows = [
+        child("ours", f"sbm:nodes={nodes},num_features=512", 1, f"steps={t}", "channels=64") for t in (8, 16, 32, 64)
+    ]
+    save("steps", rows)
+    shown = [[str(row["steps"]), f"{row['peak_mb']:.0f}", f"{nodes * row['steps'] * 8 / 2**20:.1f}"] for row in rows]
+    ratio = max(row["peak_mb"] for row in rows) / min(row["peak_mb"] for row in rows)
+    text = table(f"Memory against steps (sbm, {nodes} nodes, 64 channels a step)", ["T", "peak MB", "codes MB"], shown)
+    return text + f"\nLargest to smallest peak: {ratio:.2f}\n"
+
+
+def growth(quick: bool) -> str:
+    """Seconds per epoch and memory on growing graphs, and on the real ogbn-arxiv topology."""
+    sizes = (10_000, 30_000) if quick else (10_000, 100_000, 1_000_000)
+    rows = [child("ours", f"sbm:nodes={n},degree=15,num_features=128", 2, "steps=8", "channels=64") for n in sizes]
+    text = ""
+    if not quick:
+        rows.append(child("ours", "arxiv-topology", 2))
+    save("growth", rows)
+    shown = [
+        [row["graph"].split(",")[0], f"{row['nodes']:,}", f"{row['edges'] // 2:,}", str(row["steps"]),
+         f"{statistics.median(row['epoch_seconds']):.2f}", f"{statistics.median(row['embed_seconds']):.2f}",
+         f"{row['peak_mb'] / 1024:.2f}"]
+        for row in rows
+    ]  # fmt: skip
+    text += table("Growth", ["graph", "nodes", "edges", "T", "epoch s", "embed s", "peak GB"], shown)
+    first, last = rows[0], rows[len(sizes) - 1]
+    seconds = [statistics.median(row["epoch_seconds"]) for row in (first, last)]
+    exponent = math.log(seconds[1] / seconds[0]) / math.log(last["nodes"] / first["nodes"])
+    return text + f"\nSeconds per epoch grow as N^{exponent:.2f} from {first['nodes']:,} to {last['nodes']:,} nodes.\n"
+
+
+def bandwidth(quick: bool) -> str:
+    """What the sparse product moves per second against a plain copy, and where the rest of an epoch goes."""
+    from benchmarks import parts
+
+    rows = [parts.measure(graph) for graph in (("photo",) if quick else ("computers", "cs", "arxiv-topology"))]
+    save("bandwidth", rows)
+    return parts.draw(rows)
+
+
+def whole(quick: bool) -> str:
+    """The command a user types, probes included, against the comparator doing the same."""
+    name, count = ("photo", 3) if quick else ("computers", 20)
+    rows = []
+    settings = ["--preset", "paper", "--probe", "paper", "--set", f"epochs={count}", "--force", "-o", "runs/bench"]
+    from benchmarks.published import data_root
+
+    command = [sys.executable, "-m", "spikegcl", "train", name, "--data-root", str(data_root()), *settings, "--json"]
+    started = time.perf_counter()
+    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    rows.append({"side": "ours", "graph": name, "seconds": time.perf_counter() - started})
+    for side in SIDES[1:]:
+        script = (
+            "import torch, sys; from benchmarks.measure import graph_and_config;"
+            "from benchmarks.paper_loop import train_and_probe; from spikegcl.datasets import make_split;"
+            f"g, c = graph_and_config({name!r}, ['epochs={count}']);"
+            f"print(train_and_probe(g, c, make_split(g, 0), {side!r})[0])"
+        )
+        started = time.perf_counter()
+        subprocess.run([sys.executable, "-W", "ignore", "-c", script], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+        rows.append({"side": side, "graph": name, "seconds": time.perf_counter() - started})
+    save("whole", rows)
+    shown = [[NAMES[r["side"]], f"{r['seconds']:.1f}", f"{r['seconds'] / rows[0]['seconds']:.1f}x"] for r in rows]
+    note = "Ours also probes the two floors and writes the run folder; start of the process included on all sides.\n"
+    return table(f"{name}, {count} epochs, probe after each", ["side", "seconds", "ratio"], shown) + "\n" + note
+
+
+def codes(quick: bool) -> str:
+    """Search, opening and linear maps on a million codes."""
+    command = [sys.executable, "-m", "benchmarks.codes", *(["--quick"] if quick else [])]
+    return subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+BENCHMARKS = {
+    "epochs": epochs,
+    "steps": steps,
+    "growth": growth,
+    "bandwidth": bandwidth,
+    "whole": whole,
+    "codes": codes,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="small graphs, a few minutes; nothing is written")
+    parser.add_argument("--only", default=",".join(BENCHMARKS))
+    options = parser.parse_args()
+    if options.quick:
+        globals()["save"] = lambda name, rows: None
+    for name in options.only.split(","):
+        text = BENCHMARKS[name](options.quick)
+        print(text, flush=True)
+        if not options.quick:
+            RESULTS.mkdir(parents=True, exist_ok=True)
+            (RESULTS / f"{name}.md").write_text(text)
+
+
+if __name__ == "__main__":
+    main()
