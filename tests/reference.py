@@ -25,6 +25,14 @@ def batch_norm(x, norm):
     return F.batch_norm(x, None, None, norm.gamma, norm.beta, training=True)
 
 
+def convolve(layer, p, x, rows):
+    z = x @ layer.weight[rows]
+    if layer.kind == "gat":
+        scores = F.leaky_relu((z @ layer.attention[0])[:, None] + (z @ layer.attention[1])[None], 0.2)
+        return scores.masked_fill(p == 0, -torch.inf).softmax(1) @ z
+    return p @ z + (x @ layer.weight_self[rows] if layer.kind == "sage" else 0)
+
+
 def dense_currents(model, p, x, order):
     """Currents of all steps (T x N x H) of a view with features x, columns in ``order``, adjacency p, no dropout.
 
@@ -39,16 +47,12 @@ def dense_currents(model, p, x, order):
     out = []
     for t in range(encoder.groups.steps):
         part, rows = h[:, bounds[t] : bounds[t + 1]], slice(bounds[t], bounds[t + 1])
-        z = p @ part @ encoder.first.weight[rows] + encoder.first.bias[t]
-        if encoder.kind == "sage":
-            z = z + part @ encoder.first.weight_self[rows]
+        z = convolve(encoder.first, p, part, rows) + encoder.first.bias[t]
         for layer, shared in enumerate(encoder.shared):
             a = {"elu": F.elu, "relu": torch.relu, "none": lambda v: v}[encoder.activation](z)
             if len(encoder.norms):
                 smallest = min(smallest, float(a.detach().var(0, correction=0).min()))
                 a = batch_norm(a, encoder.norms[layer])
-            z = p @ a @ shared.weight + shared.bias[0]
-            if encoder.kind == "sage":
-                z = z + a @ shared.weight_self
+            z = convolve(shared, p, a, slice(None)) + shared.bias[0]
         out.append(z)
     return torch.stack(out), smallest

@@ -51,7 +51,7 @@ def gradients(model):
 @given(
     graph=graphs(min_nodes=4, weighted=True),
     layers=st.integers(1, 3),
-    encoder=st.sampled_from(["gcn", "sage"]),
+    encoder=st.sampled_from(["gcn", "sage", "gat"]),
     norm=st.booleans(),
     activation=st.sampled_from(["elu", "relu", "none"]),
     dropped=st.booleans(),

@@ -83,7 +83,7 @@ def run_seed(
 def _accuracy(
     packed: NDArray[np.uint8], graph: Graph, split: Split, bits: int, probe: str, seed: int
 ) -> dict[str, float]:
-    result = linear_probe(packed, graph.labels, split, kind=probe, bits=bits, seed=seed, repeats=REPEATS)  # type: ignore[arg-type]
+    result = linear_probe(packed, graph.labels, split, kind=probe, bits=bits, seed=seed, repeats=REPEATS)
     return {"val_accuracy": result.val_accuracy, "test_accuracy": result.test_accuracy}
 
 

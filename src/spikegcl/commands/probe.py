@@ -49,7 +49,7 @@ def probe(
             bits=codes.bits,
             seed=seed,
             repeats=REPEATS,
-        )  # type: ignore[arg-type]
+        )
         for seed in range(seeds)
     ]
     document = {

@@ -1,0 +1,169 @@
+"""What was tried to make an epoch faster, each lever against the plainest alternative in the same run.
+
+python -m benchmarks.levers [--graphs computers,physics,arxiv-topology]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+
+import spikegcl  # noqa: F401  (before torch: it tunes OpenMP)
+
+# isort: split
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numba import njit, prange
+from scipy.sparse.csgraph import reverse_cuthill_mckee
+
+from benchmarks.measure import graph_and_config, timed
+from benchmarks.run import RESULTS, ROOT, save, table
+from spikegcl import kernels, model
+from spikegcl.propagate import Operator, make_operator, plain_torch
+from spikegcl.training import Session, reuse_freed_memory, train_epoch
+
+WIDTH = 64
+
+
+@njit(parallel=True, fastmath=True)
+def edge_by_edge(indptr, indices, values, x, out):
+    """The product as one writes it first."""
+    for i in prange(out.shape[0]):
+        for c in range(x.shape[1]):
+            out[i, c] = np.float32(0)
+        for e in range(indptr[i], indptr[i + 1]):
+            for c in range(x.shape[1]):
+                out[i, c] += values[e] * x[indices[e], c]
+
+
+@njit(parallel=True, fastmath=True)
+def half_gather(indptr, indices, values, x, out):
+    """The product with x stored as bfloat16 (its upper 16 bits) and sums in float32."""
+    for i in prange(out.shape[0]):
+        begin, end = indptr[i], indptr[i + 1]
+        whole = begin + (end - begin) // 4 * 4
+        for c in range(x.shape[1]):
+            out[i, c] = np.float32(0)
+        for e in range(begin, whole, 4):
+            v0, v1, v2, v3 = values[e], values[e + 1], values[e + 2], values[e + 3]
+            j0, j1, j2, j3 = indices[e], indices[e + 1], indices[e + 2], indices[e + 3]
+            for c in range(x.shape[1]):
+                a = np.uint32(np.uint32(x[j0, c]) << np.uint32(16)).view(np.float32)
+                b = np.uint32(np.uint32(x[j1, c]) << np.uint32(16)).view(np.float32)
+                d = np.uint32(np.uint32(x[j2, c]) << np.uint32(16)).view(np.float32)
+                f = np.uint32(np.uint32(x[j3, c]) << np.uint32(16)).view(np.float32)
+                out[i, c] += v0 * a + v1 * b + v2 * d + v3 * f
+        for e in range(whole, end):
+            for c in range(x.shape[1]):
+                out[i, c] += values[e] * np.uint32(np.uint32(x[indices[e], c]) << np.uint32(16)).view(np.float32)
+
+
+def milliseconds(function, repeats: int = 9) -> float:
+    return 1000 * statistics.median(timed(function, repeats))
+
+
+def arrays(operator: Operator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    return operator.indptr.numpy(), operator.indices.numpy(), operator.values.numpy()
+
+
+def reordered(operator: Operator, order: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    size = (operator.num_nodes, operator.num_nodes)
+    indptr, indices, values = arrays(operator)
+    moved = sp.csr_array((values, indices, indptr), shape=size)[order][:, order].tocsr()
+    moved.sort_indices()
+    return moved.indptr.astype(np.int64), moved.indices.astype(np.int32), moved.data
+
+
+def products(name: str) -> dict:
+    """One sparse product, 64 columns, by every way tried (ms)."""
+    graph, _ = graph_and_config(name, [])
+    operator = make_operator(graph)
+    own = arrays(operator)
+    size = (graph.num_nodes, graph.num_nodes)
+    x = torch.randn(graph.num_nodes, WIDTH)
+    out = torch.empty_like(x)
+    xs, outs = x.numpy(), out.numpy()
+    library = torch.sparse_csr_tensor(operator.indptr.int(), operator.indices, operator.values, size)
+    coo = library.to_sparse_coo().coalesce()
+    upper = (xs.view(np.uint32) >> 16).astype(np.uint16)
+    rcm = reordered(operator, reverse_cuthill_mckee(graph.adjacency.astype(np.int8).tocsr(), symmetric_mode=True))
+    degree = reordered(operator, np.argsort(-graph.degrees, kind="stable"))
+    return {
+        "graph": name,
+        "torch COO": milliseconds(lambda: torch.sparse.mm(coo, x), 3),
+        "torch CSR int32 (MKL)": milliseconds(lambda: torch.addmm(out, library, x, beta=0, out=out)),
+        "numba, edge by edge": milliseconds(lambda: edge_by_edge(*own, xs, outs)),
+        "numba, four edges (ours)": milliseconds(lambda: kernels.spmm(*own, xs, outs)),
+        "ours, nodes in RCM order": milliseconds(lambda: kernels.spmm(*rcm, xs, outs)),
+        "ours, nodes by degree": milliseconds(lambda: kernels.spmm(*degree, xs, outs)),
+        "bfloat16 gathers": milliseconds(lambda: half_gather(*own, upper, outs)),
+    }
+
+
+def epoch_ms(name: str, *, plain: bool = False, chunk: int | None = None, keep: bool = True) -> float:
+    if keep:
+        reuse_freed_memory()
+    before = model.CHUNK_FLOATS
+    model.CHUNK_FLOATS = chunk or before
+    graph, config = graph_and_config(name, [])
+    session = Session(graph, config, 0)
+    optimiser = torch.optim.AdamW(session.model.parameters())
+    if plain:
+        with plain_torch():
+            result = milliseconds(lambda: train_epoch(session, optimiser, 1), 3)
+    else:
+        result = milliseconds(lambda: train_epoch(session, optimiser, 1), 3)
+    model.CHUNK_FLOATS = before
+    return result
+
+
+def isolated(call: str, **environment: str) -> float:
+    """An epoch in a process of its own, for settings that are read at start."""
+    script = f"from benchmarks.levers import epoch_ms; print(epoch_ms({call}))"
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script], cwd=ROOT, env={**os.environ, **environment},
+        check=True, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    return float(done.stdout)
+
+
+def epochs(name: str) -> dict:
+    """A whole epoch with one thing changed (ms)."""
+    return {
+        "graph": name,
+        "ours": isolated(f"'{name}'"),
+        "plain torch instead of kernels": isolated(f"'{name}', plain=True"),
+        "one step at a time": isolated(f"'{name}', chunk=1"),
+        "four times as many steps at a time": isolated(f"'{name}', chunk=2**22"),
+        "memory returned to the system": isolated(f"'{name}', keep=False"),
+        "idle threads spin (OpenMP default)": isolated(f"'{name}'", GOMP_SPINCOUNT="300000"),
+    }
+
+
+def draw(title: str, rows: list[dict], base: str) -> str:
+    names = [key for key in rows[0] if key != "graph"]
+    shown = [[name, *(f"{row[name]:.1f} ({row[name] / row[base]:.2f}x)" for row in rows)] for name in names]
+    return table(title, ["", *(row["graph"] for row in rows)], shown)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--graphs", default="computers,physics,arxiv-topology")
+    options = parser.parse_args()
+    sparse = [products(name) for name in options.graphs.split(",")]
+    whole = [epochs(name) for name in ("cora", "computers")]
+    save("levers", {"products": sparse, "epochs": whole})
+    text = draw("One sparse product, 64 columns, in ms", sparse, "numba, four edges (ours)")
+    text += "\n" + draw("One training epoch, in ms", whole, "ours")
+    (RESULTS / "levers.md").write_text(text)
+    print(text)
+    print(json.dumps({"threads": torch.get_num_threads()}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""The estimate follows the graph and the settings, and is near a training that really happens."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import fields
+
+import pytest
+
+from spikegcl import cli
+from spikegcl.config import Config
+from spikegcl.datasets import load_dataset
+from spikegcl.estimate import Machine, Work, count_bytes, count_work, estimate, probe_machine
+from spikegcl.groups import make_groups
+from spikegcl.model import SpikeGCL
+from spikegcl.training import Session, train_epoch
+
+ONES = Machine(Work(*(1.0 for _ in fields(Work))), startup=10.0, resident_mb=100.0)
+
+
+def graph(nodes=300, features=20):
+    return load_dataset(f"sbm:nodes={nodes},classes=3,num_features={features}")
+
+
+def model(of, **settings):
+    config = Config(**{"steps": 4, "channels": 8, **settings})
+    return SpikeGCL(config, make_groups(of, config.steps))
+
+
+def test_sizes_are_exact():
+    found = estimate(graph(), Config(steps=5, channels=7, epochs=3), ONES)
+    assert (found.nodes, found.features, found.bits, found.steps) == (300, 20, 35, 5)
+    assert found.codes_mb == 300 * 5 / 1e6
+    assert found.float_mb == 300 * 35 * 4 / 1e6
+    assert found.parameters == sum(p.numel() for p in model(graph(), steps=5, channels=7).parameters())
+    assert found.seconds_train == found.seconds_prepare + 3 * found.seconds_epoch
+
+
+def test_work_of_one_embedding_is_what_the_operations_say():
+    from spikegcl.energy import measure
+
+    of = graph()
+    one = model(of)
+    work, operations = count_work(one, of, backward=False), measure(one, of)
+    assert work.products == sum(layer.products for layer in operations.layers[:2])
+    assert work.edges == operations.layers[1].aggregation  # P X is kept, so only the second layer goes over the edges
+    assert work.fired == 300 * one.bits
+
+
+@pytest.mark.parametrize(
+    ("smaller", "larger"),
+    [
+        ({}, {"layers": 3}),
+        ({}, {"channels": 16}),
+        ({}, {"encoder": "sage"}),
+        ({}, {"encoder": "gat"}),
+        ({"dropout": 0.0}, {"dropout": 0.5}),
+    ],
+    ids=str,
+)
+def test_more_to_do_takes_longer(smaller, larger):
+    of = graph()
+    few, many = (
+        count_work(model(of, **settings), of, backward=True).seconds(ONES.rates) for settings in (smaller, larger)
+    )
+    assert few < many
+
+
+def test_memory_grows_with_the_graph_but_not_with_the_steps():
+    small, large = graph(300), graph(600)
+    assert count_bytes(model(small), small) < count_bytes(model(large), large)
+    # Steps beyond a chunk are not alive together: what grows is parameters and one byte a bit, not activations.
+    wide = graph(20_000, 64)
+    few, many = (count_bytes(model(wide, steps=steps, channels=64), wide) for steps in (8, 32))
+    assert many < 1.3 * few
+
+
+def test_validation_embeds_every_epoch():
+    last, chosen = (
+        estimate(graph(), Config(steps=4, channels=8, epochs=9, select=select), ONES)
+        for select in ("last", "validation")
+    )
+    assert chosen.seconds_embed == pytest.approx(10 * last.seconds_embed)
+
+
+def test_probe_predicts_an_epoch_within_a_factor_of_four():
+    """Looser than the measurement in benchmarks/estimate.py, because tests run beside each other."""
+    machine = probe_machine(0.5)
+    assert all(getattr(machine.rates, field.name) >= 0 for field in fields(Work))
+    assert machine.resident_mb > 50
+    of = graph(8000, 256)
+    config = Config(steps=8, threshold=1.0)
+    session = Session(of, config, 0)
+    import torch
+
+    optimiser = torch.optim.AdamW(session.model.parameters())
+    train_epoch(session, optimiser, 1)
+    laps = []
+    for epoch in (2, 3, 4):
+        start = time.perf_counter()
+        train_epoch(session, optimiser, epoch)
+        laps.append(time.perf_counter() - start)
+    assert 1 / 4 < estimate(of, config, machine).seconds_epoch / min(laps) < 4
+
+
+def test_command(monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["spikegcl", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        return ended.value.code or 0, *capsys.readouterr()
+
+    code, out, _ = call("estimate", "digits", "--set", "epochs=7", "--json")
+    document = json.loads(out)
+    assert code == 0
+    assert (document["epochs"], document["bits"], document["nodes"]) == (7, 512, 1797)
+    assert {"peak_mb", "seconds_epoch", "seconds_train", "seconds_embed", "codes_mb", "available_mb"} <= set(document)
+    code, out, _ = call("estimate", "digits")
+    assert code == 0
+    assert "one epoch" in out
+    (tmp_path / "edges.csv").write_text("a,b\nb,c\nc,d\n")
+    assert call("estimate", "edges.csv", "--set", "steps=4", "--json")[0] == 0
+    assert call("estimate", "digits", "--set", "steps")[0] == 2
+    assert call("estimate", "digits", "--set", "nonsense=1")[0] == 1
+    assert call("estimate", "digits", "--preset", "paper")[0] == 1

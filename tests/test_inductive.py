@@ -1,0 +1,343 @@
+"""New nodes: when codes of old nodes stay identical, how columns are matched, what `spikegcl embed` reports."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+
+from spikegcl import cli
+from spikegcl.augment import clean_view
+from spikegcl.codes import Codes, open_codes
+from spikegcl.config import Config
+from spikegcl.datasets import load_dataset
+from spikegcl.errors import CodesError, FeatureError
+from spikegcl.graph import build_graph
+from spikegcl.inductive import compare_codes, match_columns, training_order
+from spikegcl.propagate import Features, make_operator
+from spikegcl.readers import write_graph
+from spikegcl.structural import structural_features
+from spikegcl.training import embed_graph, train
+
+SMALL = Config(steps=4, channels=16, epochs=2, threshold=0.05)
+ENCODERS = ("gcn", "sage", "gat")
+
+
+def edge_list(graph):
+    return np.stack([np.repeat(np.arange(graph.num_nodes), graph.degrees), graph.indices])
+
+
+def grown(graph, count, edges):
+    """``graph`` with ``count`` more nodes of random features and the given edges (2 x M) besides its own."""
+    more = np.random.default_rng(count).random((count, graph.num_features), dtype=np.float32)
+    features = sp.vstack([sp.csr_array(graph.features), sp.csr_array(more * (more > 0.8))])
+    return build_graph(np.concatenate([edge_list(graph), edges], 1), features)
+
+
+def currents(model, graph):
+    """What enters the neuron, N x steps*channels: it shows changes too small to flip a bit."""
+    view = clean_view(make_operator(graph, model.encoder.operator_kind), Features(graph), model.encoder.groups)
+    model.eval()
+    with torch.no_grad():
+        return model.encoder.currents(view, 0, model.steps).dense().numpy()
+
+
+@pytest.fixture(scope="module")
+def community():
+    return load_dataset("sbm:nodes=400,classes=4,num_features=32")
+
+
+# ------------------------------------------------------------------------------------ codes of old nodes
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+@pytest.mark.parametrize("count", [1, 7, 500, 20_000])
+def test_a_component_that_touches_nobody_flips_no_bit(community, encoder, count):
+    trained = train(community, SMALL.replace(encoder=encoder))
+    own = 400 + np.random.default_rng(0).integers(0, count, (2, 3 * count))
+    codes = embed_graph(trained.model, grown(community, count, own))
+    assert np.array_equal(codes[:400], trained.codes)
+
+
+PATH = 60
+
+
+def path_graph(features, extra=(), weights=None):
+    edges = np.concatenate(
+        [np.stack([np.arange(PATH - 1), np.arange(1, PATH)]), np.array(extra, int).reshape(2, -1)], 1
+    )
+    return build_graph(edges, features, weights=weights)
+
+
+def changed_distances(model, before, after, touched):
+    """Distances (on the path) from the touched nodes at which currents differ."""
+    nodes = np.flatnonzero((currents(model, before) != currents(model, after)).any(1))
+    return {int(min(abs(node - end) for end in touched)) for node in nodes}
+
+
+@pytest.fixture(scope="module")
+def path_features():
+    return np.random.default_rng(0).normal(size=(PATH, 16)).astype(np.float32)
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3])
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_how_far_a_change_reaches(path_features, encoder, layers):
+    """The radii of docs/new-nodes.md, exactly: features L hops; edges L hops in gcn (degrees), L - 1 in sage and gat."""
+    before = path_graph(path_features)
+    trained = train(before, SMALL.replace(encoder=encoder, layers=layers, steps=2, epochs=1))
+    radius = layers if encoder == "gcn" else layers - 1
+
+    edge = path_graph(path_features, [[25], [45]])
+    assert changed_distances(trained.model, before, edge, (25, 45)) == set(range(radius + 1))
+    assert np.array_equal(embed_graph(trained.model, edge)[: 25 - radius], trained.codes[: 25 - radius])
+
+    weights = np.ones(PATH - 1)
+    weights[30] = 3.0
+    heavier = path_graph(path_features, weights=weights)
+    expected = set() if encoder == "gat" else set(range(radius + 1))
+    assert changed_distances(trained.model, before, heavier, (30, 31)) == expected
+
+    other = path_features.copy()
+    other[30] += 5
+    assert changed_distances(trained.model, before, path_graph(other), (30,)) == set(range(layers + 1))
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_structural_columns_reach_three_hops_further(layers):
+    before = structural_features(path_graph(None))
+    trained = train(before, SMALL.replace(layers=layers, epochs=1))
+    after = path_graph(None, [[25], [45]])
+    nodes = np.flatnonzero((embed_graph(trained.model, after, before.columns) != trained.codes).any(1))
+    distances = {int(min(abs(node - 25), abs(node - 45))) for node in nodes}
+    assert distances
+    assert max(distances) <= layers + 3
+    reached = changed_distances(trained.model, before, structural_features(after), (25, 45))
+    assert max(reached) == layers + 3
+
+
+def test_a_new_neighbour_may_flip_bits_nearby_only(community):
+    trained = train(community, SMALL)
+    codes = embed_graph(trained.model, grown(community, 1, np.array([[400], [0]])))
+    near = {0} | set(community.indices[community.indptr[0] : community.indptr[1]].tolist())
+    for node in list(near):
+        near |= set(community.indices[community.indptr[node] : community.indptr[node + 1]].tolist())
+    flipped = set(np.flatnonzero((codes[:400] != trained.codes).any(1)).tolist())
+    assert flipped
+    assert flipped <= near
+
+
+@pytest.mark.parametrize("structural", [False, True])
+def test_the_order_of_rows_does_not_matter_when_training_ids_are_known(community, structural):
+    graph = build_graph(community.adjacency, None if structural else community.features)
+    ready = structural_features(graph, 32) if structural else graph
+    trained = train(ready, SMALL)
+    order = np.random.default_rng(0).permutation(400)
+    moved = embed_graph(trained.model, graph.subgraph(order), ready.columns, known=graph.ids)
+    assert np.array_equal(moved, trained.codes[order])
+
+
+def test_training_order_puts_old_nodes_first_and_leaves_a_kept_order_alone():
+    known = np.array(["c", "a", "b"], object)
+    assert training_order(np.array(["x", "a", "b", "c", "y"], object), known).tolist() == [3, 1, 2, 0, 4]
+    assert training_order(np.array(["x", "c", "b", "y"], object), known) is None
+    assert training_order(np.array([3, 1, 2]), np.array(["1", "2", "3"], object)).tolist() == [1, 2, 0]
+
+
+# ------------------------------------------------------------------------------------------ comparing codes
+
+
+def test_compare_codes_counts_nodes_and_bits():
+    rng = np.random.default_rng(0)
+    bits = rng.integers(0, 2, (6, 13))
+    before = Codes.from_bits(bits[:5], ids=list("abcde"))
+    after_bits = bits[[5, 3, 1, 0]]
+    after_bits[1, [0, 12]] ^= 1
+    change = compare_codes(before, Codes.from_bits(after_bits, ids=list("xdba")))
+    assert (change.nodes_new, change.nodes_old, change.nodes_gone) == (1, 3, 2)
+    assert (change.nodes_flipped, change.bits_flipped) == (1, 2)
+    assert change.share_flipped == pytest.approx(2 / 39)
+
+
+def test_compare_codes_without_common_nodes_and_of_other_widths():
+    before = Codes.from_bits(np.ones((2, 3)), ids=[1, 2])
+    assert compare_codes(before, Codes.from_bits(np.ones((1, 3)), ids=["z"])).share_flipped == 0
+    assert compare_codes(before, Codes.from_bits(np.ones((1, 3)), ids=["2"])).nodes_old == 1
+    with pytest.raises(CodesError, match="cannot be compared"):
+        compare_codes(before, Codes.from_bits(np.ones((2, 4)), ids=[1, 2]))
+
+
+# ---------------------------------------------------------------------------------------- matching columns
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_columns_are_matched_by_name_in_any_order(sparse):
+    rng = np.random.default_rng(0)
+    features = rng.random((20, 12)).astype(np.float32) * (rng.random((20, 12)) < (0.2 if sparse else 1))
+    names = [f"f{i}" for i in range(12)]
+    order = rng.permutation(12)
+    edges = [[0], [1]]
+    moved = build_graph(edges, features[:, order], columns=[names[i] for i in order])
+    assert moved.is_sparse == sparse
+    matched = match_columns(moved, names, 12)
+    expected = build_graph(edges, features, columns=names)
+    assert matched.by == "name"
+    assert matched.graph.hash == expected.hash
+    assert match_columns(expected, names, 12).graph is expected
+
+    fewer = build_graph(edges, np.hstack([features[:, 2:], features[:, :1]]), columns=[*names[2:], "stranger"])
+    with pytest.raises(FeatureError, match="2 of the model's 12 feature columns are missing: f0, f1;.*--fill-missing"):
+        match_columns(fewer, names, 12)
+    filled = match_columns(fewer, names, 12, fill_missing="zero")
+    assert (filled.missing, filled.unknown) == (("f0", "f1"), ("stranger",))
+    values = filled.graph.features.toarray() if filled.graph.is_sparse else filled.graph.features
+    assert not values[:, :2].any()
+    np.testing.assert_array_equal(values[:, 2:], features[:, 2:])
+
+
+def test_columns_without_names_are_matched_by_count():
+    graph = build_graph([[0], [1]], np.ones((2, 3)))
+    assert match_columns(graph, None, 3).by == "count"
+    assert match_columns(graph, ["a", "b", "c"], 3).by == "count"
+    with pytest.raises(FeatureError, match="trained on 4 feature columns, this graph has 3"):
+        match_columns(graph, None, 4)
+
+
+def test_columns_that_cannot_be_matched_are_errors():
+    names = [f"f{i}" for i in range(30)]
+    graph = build_graph([[0], [1]], np.ones((2, 1)), columns=["other"])
+    with pytest.raises(FeatureError, match="f9 and 20 more; add them$"):
+        match_columns(graph, names, 30, fill_missing="zero")
+    with pytest.raises(FeatureError, match="this graph has none"):
+        match_columns(build_graph([[0], [1]]), names, 30)
+
+
+def test_structural_columns_refuse_ids_of_another_kind():
+    graph = build_graph([[0, 1], [1, 2]], ids=["1", "2", "x"])
+    columns = structural_features(graph, 8).columns
+    assert match_columns(graph, columns, 8).by == "structure"
+    with pytest.raises(FeatureError, match="integers in training but are strings here"):
+        match_columns(graph, columns, 8, known=np.array([1, 2]))
+
+
+# -------------------------------------------------------------------------------------------- the command
+
+FAST = ["--set", "epochs=2", "--set", "channels=8", "--set", "steps=4"]
+
+
+@pytest.fixture
+def run(monkeypatch, capsys, tmp_path):
+    """Run a command in a fresh folder; returns exit code, stdout and stderr."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["spikegcl", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        out, err = capsys.readouterr()
+        return ended.value.code or 0, out, err
+
+    return call
+
+
+@pytest.fixture
+def trained(run, community, tmp_path):
+    """A run on the first 300 nodes of a graph with string ids and named columns, and the files of the whole graph."""
+    whole = build_graph(
+        community.adjacency,
+        community.features,
+        ids=[f"n{i}" for i in range(400)],
+        columns=[f"w{i}" for i in range(32)],
+    )
+    parts = {}
+    for name, graph in (("old", whole.subgraph(np.arange(300))), ("new", whole.subgraph(np.arange(20, 400)[::-1]))):
+        parts[name] = write_graph(graph, tmp_path / name)
+    assert run("train", parts["old"]["edges"], "--features", parts["old"]["features"], *FAST, "-o", "r")[0] == 0
+    return whole, parts
+
+
+def test_embed_says_which_nodes_are_new_and_which_bits_flipped(run, trained):
+    _, parts = trained
+    code, out, _ = run("embed", "r", parts["new"]["edges"], "--features", parts["new"]["features"], "--json")
+    document = json.loads(out)
+    assert code == 0
+    change = document["change"]
+    assert (change["nodes_new"], change["nodes_old"], change["nodes_gone"]) == (100, 280, 20)
+    before, after = open_codes("r/codes.arrow"), open_codes("codes.arrow")
+    kept = [key for key in after.ids if int(key[1:]) < 300]
+    flips = (before.select(kept).to_numpy() != after.select(kept).to_numpy()).sum(1)
+    assert change["bits_flipped"] == flips.sum() > 0
+    assert change["nodes_flipped"] == (flips > 0).sum()
+    assert change["share_flipped"] == pytest.approx(flips.sum() / (280 * 32))
+    assert document["columns"] == {"matched_by": "name", "missing": [], "unknown": []}
+    assert document["graph_changed"] is True
+
+    code, out, _ = run("embed", "r", parts["new"]["edges"], "--features", parts["new"]["features"])
+    assert code == 0
+    assert "100 new, 280 old, 20 gone" in out
+    assert f"{change['bits_flipped']} bits flipped" in out
+
+
+def test_embed_matches_columns_by_name_and_names_the_missing(run, trained, tmp_path):
+    whole, parts = trained
+    order = np.random.default_rng(0).permutation(32)
+    dense = whole.features.toarray()
+    moved = build_graph(
+        whole.adjacency,
+        np.hstack([dense[:, order], np.ones((400, 1))]),
+        ids=whole.ids,
+        columns=[*(whole.columns[i] for i in order), "stranger"],
+    )
+    files = write_graph(moved, tmp_path / "moved")
+    code, out, err = run("embed", "r", files["edges"], "--features", files["features"], "--json", "-o", "a.arrow")
+    assert code == 0
+    assert json.loads(out)["columns"]["unknown"] == ["stranger"]
+    plain = write_graph(whole, tmp_path / "plain")
+    assert run("embed", "r", plain["edges"], "--features", plain["features"], "-o", "b.arrow")[0] == 0
+    assert np.array_equal(open_codes("a.arrow").packed, open_codes("b.arrow").packed)
+
+    lacking = build_graph(whole.adjacency, dense[:, 2:], ids=whole.ids, columns=whole.columns[2:])
+    files = write_graph(lacking, tmp_path / "lacking")
+    command = ["embed", "r", files["edges"], "--features", files["features"], "--json", "-o", "c.arrow"]
+    code, out, err = run(*command)
+    assert (code, out) == (1, "")
+    assert "2 of the model's 32 feature columns are missing: w0, w1" in err
+    code, out, _ = run(*command, "--fill-missing", "zero")
+    assert code == 0
+    assert json.loads(out)["columns"]["missing"] == ["w0", "w1"]
+
+
+def test_embed_computes_structural_columns_for_runs_trained_on_edges_alone(run, trained, tmp_path):
+    _, parts = trained
+    assert run("train", parts["old"]["edges"], *FAST, "-o", "bare")[0] == 0
+    lines = parts["old"]["edges"].read_text()
+    apart = tmp_path / "apart.csv"
+    apart.write_text(lines + "\n".join(f'"a{i}","a{i + 1}"' for i in range(50)) + "\n")
+    code, out, _ = run("embed", "bare", apart, "--json")
+    document = json.loads(out)
+    assert code == 0
+    assert document["columns"]["matched_by"] == "structure"
+    assert document["change"]["nodes_new"] == 51
+    assert document["change"]["bits_flipped"] == 0
+    code, out, _ = run("embed", "bare", "--json")
+    assert json.loads(out)["graph_changed"] is False
+    assert json.loads(out)["change"]["bits_flipped"] == 0
+
+
+def test_embed_repairs_lost_codes_and_refuses_half_a_graph(run, trained, tmp_path):
+    _, parts = trained
+    (tmp_path / "r/codes.arrow").unlink()
+    code, out, _ = run("embed", "r", "-o", "r/codes.arrow", "--json")
+    assert code == 0
+    assert json.loads(out)["change"] is None
+    code, out, _ = run("embed", "r", "--json")
+    assert json.loads(out)["change"]["bits_flipped"] == 0
+    assert run("embed", "r", "--features", parts["new"]["features"])[0] == 2
+    assert run("embed", "r", parts["new"]["edges"], "--fill-missing", "mean")[0] == 2
+    code, _, err = run("embed", "r", parts["new"]["edges"])
+    assert code == 1
+    assert "trained on 32 feature columns" in err
