@@ -18,7 +18,7 @@ from spikegcl.inductive import match_columns, training_order
 from spikegcl.memory import reuse_freed_memory
 from spikegcl.model import SpikeGCL, margin_loss
 from spikegcl.neurons import run
-from spikegcl.probes import REPEATS, linear_probe
+from spikegcl.probes import linear_probe
 from spikegcl.propagate import Features, make_operator, propagate
 
 if TYPE_CHECKING:
@@ -169,8 +169,7 @@ def train(
         if judged and split is not None:
             codes = session.embed()
             clock.lap("embed")
-            probe = linear_probe(codes, graph.labels, split, bits=model.bits, seed=seed, repeats=REPEATS)
-            accuracy = probe.val_accuracy
+            accuracy = linear_probe(codes, graph.labels, split, bits=model.bits, seed=seed).val_accuracy
             clock.lap("probe")
         history.append(Epoch(epoch, loss, seconds, accuracy, norms))
         if on_epoch is not None:
