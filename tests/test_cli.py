@@ -280,3 +280,78 @@ def test_import_and_help_are_light():
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     assert "train" in done.stdout
+
+
+def test_probe_judges_every_task_in_one_document(run, files):
+    assert run("train", *options(files[1]), *FAST, "-o", "r")[0] == 0
+    code, out, _ = run("probe", "r", "--seeds", 2, "--json")
+    document = json.loads(out)
+    assert code == 0
+    assert {"codes", "probe", "bits", "seeds", "test_accuracy", "val_accuracy"} <= set(document)
+    assert set(document["tasks"]) == {"knn", "clustering", "retrieval"}
+    measures = (("knn", "test_accuracy"), ("clustering", "nmi"), ("clustering", "ari"), ("retrieval", "precision"))
+    for task, measure in measures:
+        assert set(document["tasks"][task][measure]) == {"mean", "std"}
+    assert run("probe", "r", "--seeds", 2, "--json")[1] == out
+    code, out, _ = run("probe", "r")
+    assert code == 0
+    for word in ("linear (logreg)", "kNN", "NMI", "ARI", "precision@10", "chance"):
+        assert word in out
+
+
+def test_probe_predicts_links_of_a_run_and_says_why_not_of_a_code_file(run, files):
+    assert run("train", *options(files[1], labels=None), *FAST, "-o", "r")[0] == 0
+    code, out, _ = run("probe", "r", "--tasks", "link", "--json")
+    link = json.loads(out)["tasks"]["link"]
+    assert code == 0
+    assert "test_accuracy" not in json.loads(out)
+    for scores in (link, link["floors"]["untrained"]):
+        assert 0.5 < scores["hamming"]["auc"]["mean"] <= 1
+        assert set(scores["logreg"]) == {"auc", "ap"}
+    assert "untrained" in run("probe", "r", "--tasks", "link")[1]
+    code, out, err = run("probe", "r/codes.arrow", "--tasks", "link", "--json")
+    assert code == 0
+    assert "run folder" in json.loads(out)["tasks"]["link"]["skipped"]
+    code, _, err = run("probe", "r", "--tasks", "linear,svm")
+    assert code == 2
+    assert "svm" in err
+    code, _, err = run("probe", "r")
+    assert code == 1
+    assert "--labels" in err
+
+
+def test_probe_uses_the_given_split_with_the_labels_of_the_run(run, files):
+    graph, paths = files
+    assert run("train", *options(paths), *FAST, "-o", "r")[0] == 0
+    parts = np.array(["train", "val", "test"])[np.arange(200) % 3]
+    split = spoil(Path("split.csv"), "id,part\n" + "".join(f"{i},{p}\n" for i, p in zip(graph.ids, parts, strict=True)))
+    out = run("probe", "r", "--split", split, "--json")[1]
+    given, own = json.loads(out), json.loads(run("probe", "r", "--json")[1])
+    assert given["test_accuracy"] != own["test_accuracy"]
+    by_file = run("probe", "r/codes.arrow", "--labels", paths["labels"], "--split", split, "--json")[1]
+    assert json.loads(by_file)["test_accuracy"] == given["test_accuracy"]
+
+
+def test_labels_of_nodes_without_a_code_are_counted_and_ignored(run, files, caplog):
+    caplog.set_level("INFO", "spikegcl")
+    assert run("train", *options(files[1]), *FAST, "-o", "r")[0] == 0
+    open_codes("r/codes.arrow")[:150].save("some.arrow")
+    code, out, _ = run("probe", "some.arrow", "--labels", files[1]["labels"], "--json")
+    assert code == 0
+    assert json.loads(out)["tasks"]["retrieval"]["queries"] == [150]
+    assert "50 lines" in caplog.text
+    code, _, err = run("probe", "some.arrow", "--labels", spoil(Path("y.csv"), "id,label\nx,1\ny,2\n"))
+    assert code == 1
+    assert "not a node" in err
+
+
+def test_a_graph_that_changed_since_training_is_named(run, files, tmp_path):
+    paths = {key: tmp_path / path.name for key, path in files[1].items()}
+    for key, path in paths.items():
+        path.write_bytes(files[1][key].read_bytes())
+    assert run("train", *options(paths), *FAST, "-o", "r")[0] == 0
+    with paths["features"].open("a") as file:
+        file.write("newcomer" + ",0" * 16 + "\n")
+    code, _, err = run("probe", "r")
+    assert code == 1
+    assert "has changed" in err

@@ -8,6 +8,7 @@ import time
 from dataclasses import fields
 
 import pytest
+import torch
 
 from spikegcl import cli
 from spikegcl.config import Config
@@ -86,23 +87,23 @@ def test_validation_embeds_every_epoch():
 
 
 def test_probe_predicts_an_epoch_within_a_factor_of_four():
-    """Looser than the measurement in benchmarks/estimate.py, because tests run beside each other."""
-    machine = probe_machine(0.5)
-    assert all(getattr(machine.rates, field.name) >= 0 for field in fields(Work))
-    assert machine.resident_mb > 50
+    """Looser than benchmarks/estimate.py, and three tries: a neighbour may take the machine during either part."""
     of = graph(8000, 256)
     config = Config(steps=8, threshold=1.0)
     session = Session(of, config, 0)
-    import torch
-
     optimiser = torch.optim.AdamW(session.model.parameters())
     train_epoch(session, optimiser, 1)
-    laps = []
+    ratios = []
     for epoch in (2, 3, 4):
+        machine = probe_machine(0.3)
+        assert all(getattr(machine.rates, field.name) >= 0 for field in fields(Work))
+        assert machine.resident_mb > 50
         start = time.perf_counter()
         train_epoch(session, optimiser, epoch)
-        laps.append(time.perf_counter() - start)
-    assert 1 / 4 < estimate(of, config, machine).seconds_epoch / min(laps) < 4
+        ratios.append(estimate(of, config, machine).seconds_epoch / (time.perf_counter() - start))
+        if 1 / 4 < ratios[-1] < 4:
+            return
+    pytest.fail(f"estimated / measured: {ratios}")
 
 
 def test_command(monkeypatch, capsys, tmp_path):

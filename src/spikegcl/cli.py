@@ -12,11 +12,21 @@ from typing import Annotated
 import typer
 
 from spikegcl import __version__
-from spikegcl.commands import datasets, embed, probe, train
+from spikegcl.commands import datasets, embed, energy, estimate, export, probe, search, train
 from spikegcl.errors import SpikeGCLError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
-for command in (train.demo, train.train, embed.embed, probe.probe, datasets.datasets):
+for command in (
+    train.demo,
+    train.train,
+    embed.embed,
+    search.search,
+    probe.probe,
+    energy.energy,
+    estimate.estimate,
+    export.export,
+    datasets.datasets,
+):
     app.command()(command)
 
 

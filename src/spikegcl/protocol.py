@@ -15,6 +15,7 @@ import spikegcl
 from spikegcl import floors
 from spikegcl.bits import unpack
 from spikegcl.datasets import make_split
+from spikegcl.energy import count, energies
 from spikegcl.memory import peak_mb
 from spikegcl.probes import REPEATS, linear_probe
 from spikegcl.training import Clock, Epoch, Trained, train
@@ -64,6 +65,7 @@ def run_seed(
         "bits": trained.model.bits,
         "parameters": sum(p.numel() for p in trained.model.parameters()),
         **firing(trained.codes, trained.model.bits),
+        "energy": energies(count(trained.model, graph, trained.codes)),
     }
     if split is not None:
         row |= {"probe": probe, **_accuracy(trained.codes, graph, split, trained.model.bits, probe, seed)}
@@ -116,6 +118,7 @@ def summarise(rows: list[dict[str, Any]]) -> dict[str, Any]:
         }
     for name in ("firing_rate", "dead_bits", "constant_bits"):
         summary[name] = float(np.mean([row[name] for row in rows]))
+    summary["energy"] = {rule: float(np.mean([row["energy"][rule] for row in rows])) for rule in first["energy"]}
     summary["parameters"] = first["parameters"]
     summary["seconds"] = {
         name: float(np.mean([row["seconds"][name] for row in rows])) for name in ("train", "embed", "probe")

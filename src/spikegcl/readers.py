@@ -81,17 +81,18 @@ def read_graph(
         raise type(error)(f"{features if isinstance(error, FeatureError) else edges}: {error}") from error
 
 
-def read_labels(path: str | Path, ids: NDArray[Any]) -> NDArray[Any]:
+def read_labels(path: str | Path, ids: NDArray[Any], *, ignore_unknown: bool = False) -> NDArray[Any]:
     """N labels for the N nodes called ``ids`` (int64 or str), from a file as :func:`read_graph` takes it.
 
     They are what ``build_graph(labels=...)`` takes: integers with -1, or names with "", for nodes that have none.
+    An id that is not in ``ids`` is an error; with ``ignore_unknown`` only if none is, and else counted in the log.
     """
     path, suffix = check_path(path, (*TABLES, ".npy"))
     if suffix == ".npy":
         return _load_per_node(path, len(ids))
-    table, rows = _read_keyed(path, ids)
+    table, rows = _read_keyed(path, ids, ignore_unknown)
     texts = np.array(table.columns[1].to_pylist(), object)
-    known = texts != ""
+    known = (texts != "") & (rows >= 0)
     values = integers_or_text(texts[known])
     labels = np.full(len(ids), -1 if values.dtype.kind == "i" else "", values.dtype)
     labels[rows[known]] = values
@@ -99,15 +100,18 @@ def read_labels(path: str | Path, ids: NDArray[Any]) -> NDArray[Any]:
     return labels
 
 
-def read_split(path: str | Path, ids: NDArray[Any]) -> Split:
-    """The split of the N nodes called ``ids`` (int64 or str), from a file as :func:`read_graph` takes it."""
+def read_split(path: str | Path, ids: NDArray[Any], *, ignore_unknown: bool = False) -> Split:
+    """The split of the N nodes called ``ids`` (int64 or str), from a file as :func:`read_graph` takes it.
+
+    ``ignore_unknown`` as in :func:`read_labels`.
+    """
     path, suffix = check_path(path, (*TABLES, ".npy"))
     if suffix == ".npy":
         codes = _part_codes(_load_per_node(path, len(ids)), lambda row: f"{path}, row {row}")
     else:
-        table, rows = _read_keyed(path, ids)
+        table, rows = _read_keyed(path, ids, ignore_unknown)
         codes = np.full(len(ids), -1)
-        codes[rows] = _part_codes(table.columns[1].to_pylist(), table.where)
+        codes[rows[rows >= 0]] = _part_codes(table.columns[1].to_pylist(), table.where)[rows >= 0]
     log.info("%s: %d of %d nodes are in no part", path, int((codes < 0).sum()), len(ids))
     return Split(*(np.flatnonzero(codes == code) for code in range(len(PARTS))))
 
@@ -184,14 +188,18 @@ def _read_features(path: str | Path) -> tuple[NDArray[Any], Any, list[str] | Non
     return ids, matrix, None if names == [str(i) for i in range(matrix.shape[1])] else names
 
 
-def _read_keyed(path: Path, ids: NDArray[Any]) -> tuple[Table, NDArray[Any]]:
-    """A table of id and value, and the node index of each of its rows."""
+def _read_keyed(path: Path, ids: NDArray[Any], ignore_unknown: bool) -> tuple[Table, NDArray[Any]]:
+    """A table of id and value, and the node index of each of its rows (-1 where an unknown id is to be ignored)."""
     table = read_table(path, (_ID,), numbers=False)
     if len(table.columns) != 2:
         raise ReadError(f"{path}: {len(table.columns)} columns; keep two, the node id and its value")
     table.check_unique(LabelError)
     rows = positions(table.columns[0], as_text(ids))
-    table.check_known(rows[None], LabelError, "is not a node of the graph; correct it or remove its line")
+    if ignore_unknown and (rows >= 0).any():
+        if unknown := int((rows < 0).sum()):
+            log.info("%s: %d lines are about nodes that are not here, and ignored", path, unknown)
+    else:
+        table.check_known(rows[None], LabelError, "is not a node of the graph; correct it or remove its line")
     return table, rows
 
 

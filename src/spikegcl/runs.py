@@ -1,4 +1,4 @@
-"""The run folder: config.toml, model.safetensors, codes.arrow, metrics.json, log.jsonl; whole or not there."""
+"""The run folder: config.toml, model.safetensors, codes.arrow, metrics.json, log.jsonl and report.html; whole or not."""
 
 from __future__ import annotations
 

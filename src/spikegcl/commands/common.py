@@ -11,6 +11,7 @@ from spikegcl.errors import ConfigError, LabelError
 
 if TYPE_CHECKING:
     from spikegcl.codes import Codes
+    from spikegcl.config import Config
     from spikegcl.graph import Graph
     from spikegcl.runs import Source
 
@@ -45,7 +46,7 @@ def load(graph: str | None, features: Any, labels: Any, split: Any, data_root: P
 
 
 def labelled(codes: Codes, labels: Path | None, split: Path | None) -> Graph:
-    """Labels and split of the nodes of ``codes``, in a graph without edges."""
+    """Labels and split of the nodes of ``codes``, in a graph without edges; the files may be about more nodes."""
     import numpy as np
 
     from spikegcl.graph import build_graph
@@ -57,14 +58,25 @@ def labelled(codes: Codes, labels: Path | None, split: Path | None) -> Graph:
         np.zeros((2, 0), int),
         num_nodes=len(codes),
         ids=codes.ids,
-        labels=read_labels(labels, codes.ids),
-        split=None if split is None else read_split(split, codes.ids),
+        labels=read_labels(labels, codes.ids, ignore_unknown=True),
+        split=None if split is None else read_split(split, codes.ids, ignore_unknown=True),
     )
 
 
 def load_source(source: Source, data_root: Path | None) -> Graph:
     """The graph a run was trained on, read again."""
     return load(source.name or source.edges, source.features, source.labels, source.split, data_root)[0]
+
+
+def with_settings(config: Config, settings: list[str]) -> Config:
+    """The config with every ``key=value`` of --set applied."""
+    pairs = {}
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not equals:
+            raise typer.BadParameter(f"{setting!r} is not key=value", param_hint="--set")
+        pairs[key.strip()] = value.strip()
+    return config.replace(**pairs)
 
 
 def console(stderr: bool = False) -> Any:

@@ -3,34 +3,92 @@
 from __future__ import annotations
 
 import json
+import logging
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from spikegcl.commands.common import DataRoot, Device, Json, load_source
+from spikegcl.commands.common import DataRoot, Device, Features, Json, load, load_source
+from spikegcl.errors import CodesError
+
+if TYPE_CHECKING:
+    from spikegcl.codes import Codes
+    from spikegcl.graph import Graph
+    from spikegcl.runs import Run
+
+log = logging.getLogger("spikegcl")
 
 
 def embed(
     run: Annotated[Path, typer.Argument(help="Run folder.")],
+    graph: Annotated[
+        str | None, typer.Argument(help="Another or a grown graph: an edge list or a dataset. Default: the run's own.")
+    ] = None,
+    features: Features = None,
     output: Annotated[Path, typer.Option("-o", "--output", help="Code file to write.")] = Path("codes.arrow"),
+    fill_missing: Annotated[
+        str | None, typer.Option(help="What to take for feature columns that are missing: zero. Default: an error.")
+    ] = None,
     data_root: DataRoot = None,
     device: Device = "cpu",
     json_: Json = False,
 ) -> None:
-    """Write the codes of a run's training graph again, from its model."""
+    """Write codes by a run's model: of its training graph again, or of a graph with new nodes."""
+    from spikegcl.inductive import compare_codes, match_columns
     from spikegcl.runs import make_codes, open_run
     from spikegcl.training import embed_graph
 
+    if fill_missing not in (None, "zero"):
+        raise typer.BadParameter(f"{fill_missing!r} is unknown; choose zero", param_hint="--fill-missing")
+    if graph is None and features is not None:
+        raise typer.BadParameter("give the edge list of these nodes too", param_hint="--features")
     opened = open_run(run)
-    loaded = load_source(opened.source, data_root)
     model, columns = opened.model()
-    codes = make_codes(embed_graph(model, loaded, columns, device), loaded, model)
+    trained = _trained_codes(opened)
+    known = None if trained is None else trained.ids
+    loaded = load_source(opened.source, data_root) if graph is None else _read(graph, features, data_root)
+    width = len(model.encoder.groups.order)
+    matched = match_columns(loaded, columns, width, fill_missing=fill_missing, known=known)  # type: ignore[arg-type]
+    codes = make_codes(embed_graph(model, matched.graph, columns, device, known=known), matched.graph, model)
     codes.save(output)
-    result = {
+    document = {
         "codes": str(output),
         "nodes": len(codes),
         "bits": codes.bits,
-        "graph_changed": loaded.hash != opened.graph_hash,
+        "graph_changed": matched.graph.hash != opened.graph_hash,
+        "columns": {"matched_by": matched.by, "missing": list(matched.missing), "unknown": list(matched.unknown)},
+        "change": None if trained is None else asdict(compare_codes(trained, codes)),
     }
-    print(json.dumps(result) if json_ else f"{len(codes)} codes of {codes.bits} bits in {output}")
+    print(json.dumps(document) if json_ else _summary(document))
+
+
+def _read(graph: str, features: Path | None, data_root: Path | None) -> Graph:
+    """The graph as it is; whether it needs structural columns is for the model to say."""
+    from spikegcl.datasets import is_dataset
+    from spikegcl.readers import read_graph
+
+    if is_dataset(graph) and not Path(graph).is_file():
+        return load(graph, features, None, None, data_root)[0]
+    return read_graph(graph, features=features)
+
+
+def _trained_codes(run: Run) -> Codes | None:
+    """The codes of the training graph; embedding is also how to write them again when they are lost."""
+    try:
+        return run.codes()
+    except CodesError as error:
+        log.warning("old and new codes cannot be compared: %s", error)
+        return None
+
+
+def _summary(document: dict[str, Any]) -> str:
+    lines = [f"{document['nodes']} codes of {document['bits']} bits in {document['codes']}"]
+    if change := document["change"]:
+        lines += [
+            f"nodes: {change['nodes_new']} new, {change['nodes_old']} old, {change['nodes_gone']} gone",
+            f"old nodes: {change['nodes_flipped']} touched, {change['bits_flipped']} bits flipped "
+            f"({100 * change['share_flipped']:.3g} %)",
+        ]
+    return "\n".join(lines)

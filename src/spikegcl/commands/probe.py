@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 import json
+import logging
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from spikegcl.commands.common import DataRoot, Json, Labels, SplitFile, labelled, load_source, percent
+from spikegcl.commands.common import DataRoot, Json, Labels, SplitFile, console, labelled, percent, table
 from spikegcl.commands.train import Probe
+from spikegcl.errors import RunError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spikegcl.codes import Codes
+    from spikegcl.graph import Graph
+    from spikegcl.runs import Run, Source
+
+log = logging.getLogger("spikegcl")
+
+BY_LABELS = ("linear", "knn", "clustering", "retrieval")
+TASKS = (*BY_LABELS, "link")
 
 
 def probe(
@@ -17,50 +32,168 @@ def probe(
     labels: Labels = None,
     split: SplitFile = None,
     probe: Probe = "logreg",
-    seeds: Annotated[int, typer.Option(min=1, help="How many splits to average over.")] = 1,
+    tasks: Annotated[
+        str,
+        typer.Option(
+            help="What to judge, with commas between: linear, knn, clustering, retrieval, link. "
+            "link trains the run's settings anew, without the held-out edges, once a seed; it needs a run folder."
+        ),
+    ] = ",".join(BY_LABELS),
+    seeds: Annotated[int, typer.Option(min=1, help="How many splits, starts and samples to average over.")] = 1,
     data_root: DataRoot = None,
     json_: Json = False,
 ) -> None:
-    """How well a linear classifier reads the labels off the codes."""
-    from spikegcl import protocol
+    """What codes are worth: classify, cluster and retrieve by them, and predict links."""
     from spikegcl.codes import open_codes
-    from spikegcl.datasets import make_split
-    from spikegcl.probes import PROBES, REPEATS, linear_probe
+    from spikegcl.probes import PROBES
     from spikegcl.runs import open_run
 
     if probe not in PROBES:
         raise typer.BadParameter(f"{probe!r} is unknown; choose {' or '.join(PROBES)}", param_hint="--probe")
-    if run.is_dir():
-        opened = open_run(run)
-        codes, source = opened.codes(), opened.source
-        if labels is None and (source.name or source.labels):
-            judged = load_source(source, data_root)
-        else:
-            judged = labelled(codes, labels, split)
-    else:
-        codes = open_codes(run)
-        judged = labelled(codes, labels, split)
-    results = [
-        linear_probe(
-            codes.packed,
-            judged.labels,
-            make_split(judged, seed),
-            kind=probe,
-            bits=codes.bits,
-            seed=seed,
-            repeats=REPEATS,
-        )
-        for seed in range(seeds)
-    ]
-    document = {
-        "codes": str(run),
-        "probe": probe,
-        "bits": codes.bits,
-        "seeds": list(range(seeds)),
-        "test_accuracy": protocol.spread(result.test_accuracy for result in results),
-        "val_accuracy": protocol.spread(result.val_accuracy for result in results),
-    }
+    chosen = [task.strip() for task in tasks.split(",") if task.strip()]
+    if not chosen or (unknown := [task for task in chosen if task not in TASKS]):
+        named = f"{unknown[0]!r} is unknown" if chosen else "no task is named"
+        raise typer.BadParameter(f"{named}; choose from {', '.join(TASKS)}", param_hint="--tasks")
+    opened = open_run(run) if run.is_dir() else None
+    codes = open_codes(run) if opened is None else opened.codes()
+    graph = None
+    if opened is not None and ("link" in chosen or (labels is None and (opened.source.name or opened.source.labels))):
+        graph = _read_again(opened, codes, data_root)
+
+    document: dict[str, Any] = {"codes": str(run), "bits": codes.bits, "seeds": list(range(seeds))}
+    results: dict[str, Any] = {}
+    if by_labels := [task for task in BY_LABELS if task in chosen]:
+        results = _judge(codes, _with_labels(graph, codes, labels, split), by_labels, probe, range(seeds))
+    if "linear" in results:
+        document |= {"probe": probe, **results.pop("linear")}
+    if "link" in chosen:
+        results["link"] = _link(opened, graph, range(seeds))
+    document["tasks"] = results
     if json_:
         print(json.dumps(document))
     else:
-        print(f"{probe} probe on {codes.bits} bits: test accuracy {percent(document['test_accuracy'])}")
+        _print_table(document)
+
+
+def _with_labels(graph: Graph | None, codes: Codes, labels: Path | None, split: Path | None) -> Graph:
+    """Labels and split by the given files, else the run's own."""
+    from spikegcl.readers import read_split
+
+    if labels is not None or graph is None or graph.labels is None:
+        return labelled(codes, labels, split)
+    return graph if split is None else replace(graph, split=read_split(split, graph.ids))
+
+
+def _read_again(run: Run, codes: Codes, data_root: Path | None) -> Graph | None:
+    """The graph of a run with the features it came with, if the run says where it came from."""
+    from spikegcl.datasets import load_dataset
+    from spikegcl.readers import read_graph
+
+    source: Source = run.source
+    if source.name is not None:
+        graph = load_dataset(source.name, data_root)
+    elif source.edges is not None:
+        graph = read_graph(source.edges, features=source.features, labels=source.labels, split=source.split)
+    else:
+        return None
+    if graph.ids.tolist() != codes.ids.tolist():
+        raise RunError(
+            f"the nodes of {source.name or source.edges} are not those of the codes in {run.path}: the graph has "
+            "changed since; train again, or give --labels with the code file"
+        )
+    return graph
+
+
+def _judge(codes: Codes, judged: Graph, tasks: Sequence[str], probe: str, seeds: range) -> dict[str, Any]:
+    """Results by task, over the seeds: of the split for classifiers, of the starts or the sample for the others."""
+    from spikegcl.datasets import make_split
+    from spikegcl.probes import REPEATS, linear_probe, majority_accuracy
+    from spikegcl.tasks import clustering, knn_probe, retrieval
+
+    rows: dict[str, list[dict[str, Any]]] = {task: [] for task in tasks}
+    for seed in seeds:
+        if "linear" in rows or "knn" in rows:
+            split = make_split(judged, seed)
+        if "linear" in rows:
+            fitted = linear_probe(
+                codes.packed, judged.labels, split, kind=probe, bits=codes.bits, seed=seed, repeats=REPEATS
+            )
+            accuracy = {"test_accuracy": fitted.test_accuracy, "val_accuracy": fitted.val_accuracy}
+            rows["linear"].append({**accuracy, "chance": majority_accuracy(judged.labels, split)})
+        if "knn" in rows:
+            rows["knn"].append(asdict(knn_probe(codes.packed, judged.labels, split, bits=codes.bits)))
+        if "clustering" in rows:
+            rows["clustering"].append(asdict(clustering(codes.packed, judged.labels, bits=codes.bits, seed=seed)))
+        if "retrieval" in rows:
+            rows["retrieval"].append(asdict(retrieval(codes.packed, judged.labels, bits=codes.bits, seed=seed)))
+    return {task: _over_seeds(found) for task, found in rows.items()}
+
+
+def _link(run: Run | None, graph: Graph | None, seeds: range) -> dict[str, Any]:
+    if run is None or graph is None:
+        reason = (
+            "link prediction trains anew without the held-out edges, which takes "
+            + ("a run folder; this is a code file" if run is None else "the graph; this run does not say where it is")
+        )  # fmt: skip
+        log.warning("link skipped: %s", reason)
+        return {"skipped": reason}
+    from spikegcl.links import link_prediction
+
+    if graph.features is not None and graph.hash != run.graph_hash:
+        log.warning("the graph has changed since the run was trained; links are predicted in the graph as it is now")
+    rows = []
+    for seed in seeds:
+        with console(stderr=True).status(f"seed {seed}: training without the held-out edges"):
+            found = asdict(link_prediction(graph, run.config, seed=seed))
+        floors = {"untrained": found.pop("untrained")}
+        rows.append({**found.pop("trained"), "floors": floors, **found})
+    return _over_seeds(rows)
+
+
+def _over_seeds(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Mean and deviation of every measure; whole numbers (a chosen k, a count) seed by seed."""
+    from spikegcl.protocol import spread
+
+    merged: dict[str, Any] = {}
+    for name, first in rows[0].items():
+        values = [row[name] for row in rows]
+        if isinstance(first, dict):
+            merged[name] = _over_seeds(values)
+        else:
+            merged[name] = values if isinstance(first, int) else spread(values)
+    return merged
+
+
+def _print_table(document: dict[str, Any]) -> None:
+    tasks, rows = document["tasks"], table("task", "measure", "value", "beside it")
+
+    def number(value: dict[str, float]) -> str:
+        return f"{value['mean']:.3f} ± {value['std']:.3f}"
+
+    def chance(result: dict[str, Any]) -> str:
+        return f"chance {100 * result['chance']['mean']:.2f} %"
+
+    if "probe" in document:
+        rows.add_row(
+            f"linear ({document['probe']})", "test accuracy", percent(document["test_accuracy"]), chance(document)
+        )
+    if knn := tasks.get("knn"):
+        nearest = ", ".join(map(str, sorted(set(knn["k"]))))
+        rows.add_row(f"kNN (k = {nearest})", "test accuracy", percent(knn["test_accuracy"]), chance(knn))
+    if clustering := tasks.get("clustering"):
+        rows.add_row(f"{clustering['clusters'][0]} clusters", "NMI", number(clustering["nmi"]), "")
+        rows.add_row("", "ARI", number(clustering["ari"]), "chance 0")
+    if found := tasks.get("retrieval"):
+        rows.add_row("retrieval", f"precision@{found['k'][0]}", percent(found["precision"]), chance(found))
+    link = tasks.get("link", {})
+    for score in ("hamming", "logreg") if "floors" in link else ():
+        for measure in ("auc", "ap"):
+            floor = link["floors"]["untrained"][score][measure]
+            name = f"link ({score})" if measure == "auc" else ""
+            rows.add_row(name, measure.upper(), number(link[score][measure]), f"untrained {number(floor)}")
+    count = len(document["seeds"])
+    console().print(f"{document['codes']}: {document['bits']} bits, {count} seed{'s' * (count > 1)}")
+    if rows.row_count:
+        console().print(rows)
+    if "skipped" in link:
+        console().print(f"link: skipped, {link['skipped']}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,15 +22,17 @@ from spikegcl.commands.common import (
     load,
     percent,
     table,
+    with_settings,
 )
 from spikegcl.errors import LabelError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from spikegcl.config import Config
     from spikegcl.graph import Graph
     from spikegcl.training import Epoch
+
+log = logging.getLogger("spikegcl")
 
 Probe = Annotated[str, typer.Option(help="Linear probe: logreg or paper.")]
 
@@ -48,6 +51,7 @@ def train(
     data_root: DataRoot = None,
     device: Device = "cpu",
     force: Annotated[bool, typer.Option("--force", help="Replace an existing run folder.")] = False,
+    report: Annotated[bool, typer.Option(help="Draw report.html into the run folder.")] = True,
     json_: Json = False,
 ) -> None:
     """Turn a graph into 1-bit codes, judge them beside their floors, write a run folder."""
@@ -59,7 +63,7 @@ def train(
     if probe not in PROBES:
         raise typer.BadParameter(f"{probe!r} is unknown; choose {' or '.join(PROBES)}", param_hint="--probe")
     loaded, source = load(graph, features, labels, split, data_root)
-    config = _with_settings(find_preset(preset, loaded.name), settings or [])
+    config = with_settings(find_preset(preset, loaded.name), settings or [])
     if loaded.labels is None and "validation" in (config.select, config.stop):
         raise LabelError("this preset selects the epoch by validation accuracy: give --labels, or --set select=last")
     with new_run(output, force=force) as folder:
@@ -71,6 +75,8 @@ def train(
         rows = [one.row for one in judged]
         metrics = {**protocol.summarise(rows), "preset": preset, "run": str(output), "rows": rows}
         write_run(folder, loaded, judged[0].trained, source, seed=seed, preset=preset, metrics=metrics)
+        if report:
+            _draw_report(folder, loaded, output)
     if json_:
         print(json.dumps(metrics))
     else:
@@ -82,14 +88,14 @@ def demo(output: Output = Path("runs/demo"), seed: int = 0, json_: Json = False)
     train("digits", output=output, seed=seed, force=True, json_=json_)
 
 
-def _with_settings(config: Config, settings: list[str]) -> Config:
-    pairs = {}
-    for setting in settings:
-        key, equals, value = setting.partition("=")
-        if not equals:
-            raise typer.BadParameter(f"{setting!r} is not key=value", param_hint="--set")
-        pairs[key.strip()] = value.strip()
-    return config.replace(**pairs)
+def _draw_report(folder: Path, graph: Graph, output: Path) -> None:
+    from spikegcl.report import write_report
+    from spikegcl.runs import open_run
+
+    try:
+        write_report(open_run(folder), graph)
+    except Exception as error:  # a picture that fails must not cost the run it shows
+        log.warning("report.html was not drawn (%r); the run is complete, try `spikegcl report %s`", error, output)
 
 
 @contextlib.contextmanager

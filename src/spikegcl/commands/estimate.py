@@ -1,0 +1,53 @@
+"""spikegcl estimate."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from spikegcl.commands.common import DataRoot, Features, Json, console, load, table, with_settings
+
+
+def estimate(
+    graph: Annotated[str, typer.Argument(help="A dataset's name (see `spikegcl datasets`) or an edge list file.")],
+    features: Features = None,
+    preset: Annotated[str, typer.Option(help="default (any graph) or paper (the paper's datasets).")] = "default",
+    settings: Annotated[list[str] | None, typer.Option("--set", help="key=value, may be repeated.")] = None,
+    data_root: DataRoot = None,
+    json_: Json = False,
+) -> None:
+    """Memory, time and size of a training before it starts, from a short probe of this machine."""
+    import psutil
+
+    from spikegcl.config import preset as find_preset
+    from spikegcl.estimate import MB, probe_machine
+    from spikegcl.estimate import estimate as estimate_training
+
+    # Settings are checked and the machine is probed before the graph is in memory, so that the size of the process
+    # then is that of the libraries alone.
+    pairs = settings or []
+    with_settings(find_preset("default", graph), pairs)
+    machine = probe_machine()
+    loaded, _ = load(graph, features, None, None, data_root)
+    expected = estimate_training(loaded, with_settings(find_preset(preset, loaded.name), pairs), machine)
+    available = psutil.virtual_memory().available / MB
+    document = {**asdict(expected), "seconds_total": expected.seconds_total, "available_mb": available}
+    if json_:
+        print(json.dumps(document))
+        return
+    rows = table("", "")
+    rows.add_row("graph", repr(loaded))
+    rows.add_row("memory", f"{expected.peak_mb:,.0f} MB at the peak ({available:,.0f} MB are free)")
+    rows.add_row("one epoch", f"{expected.seconds_epoch:.2f} s")
+    rows.add_row("training", f"{expected.seconds_train:.1f} s ({expected.epochs} epochs)")
+    rows.add_row("embedding", f"{expected.seconds_embed:.2f} s")
+    rows.add_row("bits per node", f"{expected.bits} ({expected.steps} steps of {expected.channels} channels)")
+    rows.add_row("codes", f"{expected.codes_mb:.2f} MB, {expected.float_mb:.2f} MB as float32 of the same width")
+    rows.add_row("parameters", f"{expected.parameters:,}")
+    console().print(rows)
+    print("reading the graph, probes and floors take time of their own")
+    if expected.peak_mb > available:
+        print("this will not fit: fewer channels or steps, or a machine with more memory")

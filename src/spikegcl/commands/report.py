@@ -1,0 +1,32 @@
+"""spikegcl report."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from spikegcl.commands.common import DataRoot, Json, load_source
+
+
+def report(
+    run: Annotated[Path, typer.Argument(help="Run folder.")],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="HTML file to write. Default: report.html in the run folder.")
+    ] = None,
+    data_root: DataRoot = None,
+    json_: Json = False,
+) -> None:
+    """Draw the report of a run again: one HTML file that opens offline."""
+    from spikegcl.report import write_report
+    from spikegcl.runs import open_run
+
+    opened = open_run(run)
+    graph = load_source(opened.source, data_root)
+    start = time.perf_counter()
+    path = write_report(opened, graph, output)
+    document = {"report": str(path), "bytes": path.stat().st_size, "seconds": round(time.perf_counter() - start, 3)}
+    print(json.dumps(document) if json_ else f"{path} ({document['bytes'] / 1e6:.2f} MB, {document['seconds']:.1f} s)")

@@ -1,0 +1,96 @@
+"""spikegcl search."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from spikegcl.commands.common import Json, console, table
+
+if TYPE_CHECKING:
+    from spikegcl.codes import Codes
+    from spikegcl.search import Index
+
+
+def search(
+    codes: Annotated[Path, typer.Argument(help="Code file, run folder or saved index.")],
+    id_: Annotated[list[str] | None, typer.Option("--id", help="Node to search from; repeat for several.")] = None,
+    query: Annotated[Path | None, typer.Option(help="Code file or run folder whose nodes to search from.")] = None,
+    k: Annotated[int, typer.Option("-k", min=1, help="Neighbours per node.")] = 10,
+    index: Annotated[str | None, typer.Option(help="flat (exact), hnsw or ivf (approximate). Default: flat.")] = None,
+    rescore: Annotated[str, typer.Option(help="none, or rate: weigh bits by how much their firing varies.")] = "none",
+    json_: Json = False,
+) -> None:
+    """The nodes with the nearest codes, by Hamming distance."""
+    from spikegcl.search import KINDS
+
+    if (id_ is None) == (query is None):
+        raise typer.BadParameter("give either --id or --query", param_hint="--id / --query")
+    if index not in (None, *KINDS):
+        raise typer.BadParameter(f"{index!r} is unknown; choose {', '.join(KINDS)}", param_hint="--index")
+    if rescore not in ("none", "rate"):
+        raise typer.BadParameter(f"{rescore!r} is unknown; choose none or rate", param_hint="--rescore")
+    searched = _open_index(codes, index)
+    asked: Any = _typed(searched.codes, id_) if id_ is not None else _open(query or codes)
+    if query is not None:
+        _warn_of_other_model(searched.codes, asked)
+    found = searched.search(asked, k, rescore=rescore)
+    names = (asked.ids if query is not None else searched.codes.select(asked).ids).tolist()
+    results = [
+        {"query": name, "neighbours": [{"id": key, "distance": far} for key, far in zip(keys, distances)]}
+        for name, keys, distances in zip(names, found.ids.tolist(), found.distances.tolist())
+    ]
+    if json_:
+        about = {"codes": str(codes), "nodes": len(searched.codes), "bits": searched.codes.bits, "k": k}
+        print(json.dumps({**about, "index": searched.kind, "rescore": rescore, "results": results}))
+    else:
+        _print(results, searched.codes.bits, rescore)
+
+
+def _open(path: Path) -> Codes:
+    from spikegcl.codes import open_codes
+    from spikegcl.runs import open_run
+
+    return open_run(path).codes() if path.is_dir() else open_codes(path)
+
+
+def _open_index(path: Path, kind: str | None) -> Index:
+    """A saved index as it is, unless another kind is asked for."""
+    from spikegcl.search import Index
+
+    if not (path / "index.json").is_file():
+        return Index.build(_open(path), kind or "flat")
+    saved = Index.open(path)
+    return saved if kind in (None, saved.kind) else Index.build(saved.codes, kind or "flat")
+
+
+def _typed(codes: Codes, ids: list[str]) -> list[Any]:
+    """Ids from the command line, as numbers where the codes have numbers."""
+    if codes.ids.dtype.kind != "i":
+        return ids
+    return [int(key) if key.strip().lstrip("-").isdecimal() else key for key in ids]
+
+
+def _warn_of_other_model(codes: Codes, query: Codes) -> None:
+    import logging
+
+    if codes.info.get("model") != query.info.get("model"):
+        logging.getLogger("spikegcl").warning(
+            "the queries come from another model than the codes: distances between them mean little"
+        )
+
+
+def _print(results: list[dict[str, Any]], bits: int, rescore: str) -> None:
+    from rich.markup import escape
+
+    shown = table("query", "neighbour", "distance" if rescore == "none" else "weighted distance")
+    for result in results:
+        for rank, neighbour in enumerate(result["neighbours"]):
+            far = neighbour["distance"]
+            name = escape(str(result["query"])) if rank == 0 else ""
+            shown.add_row(name, escape(str(neighbour["id"])), f"{far}" if rescore == "none" else f"{far:.2f}")
+    console().print(shown)
+    console().print(f"distances are differing bits of {bits}", style="dim")
