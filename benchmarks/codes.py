@@ -140,7 +140,8 @@ def machine() -> dict[str, Any]:
     model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
     packages = ("faiss-cpu", "numba", "numpy", "pyarrow")
     versions = {name: importlib.metadata.version(name) for name in packages}
-    return {"cpu": model, "cores": os.cpu_count(), "threads_used": 1, "versions": versions}
+    load = os.getloadavg()[0]  # opening is timed on the clock, and slower on a machine that is busy
+    return {"cpu": model, "cores": os.cpu_count(), "load": load, "threads_used": 1, "versions": versions}
 
 
 def draw(result: dict[str, Any]) -> str:

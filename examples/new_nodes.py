@@ -18,7 +18,7 @@ after = Codes(embed_graph(model, graph, known=old.ids), graph.ids, model.steps, 
 
 change = compare_codes(before, after)
 print(f"{change.nodes_new} new nodes, {change.nodes_old} old")
-print(f"{change.nodes_flipped} old nodes got new neighbours: {100 * change.share_flipped:.2f} % of old bits flipped")
+print(f"{change.nodes_flipped} old nodes have a flipped bit; {100 * change.share_flipped:.2f} % of old bits flipped")
 
 # A classifier trained on codes of seen nodes reads the codes of unseen ones.
 split = Split(train=seen[::2], val=seen[1::2], test=unseen)

@@ -1,4 +1,4 @@
-"""The run folder: config.toml, model.safetensors, codes.arrow, metrics.json, log.jsonl and report.html; whole or not."""
+"""The run folder: config, model, codes, metrics, log and report, written whole or not at all."""
 
 from __future__ import annotations
 

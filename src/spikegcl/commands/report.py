@@ -28,5 +28,8 @@ def report(
     graph = load_source(opened.source, data_root)
     start = time.perf_counter()
     path = write_report(opened, graph, output)
-    document = {"report": str(path), "bytes": path.stat().st_size, "seconds": round(time.perf_counter() - start, 3)}
-    print(json.dumps(document) if json_ else f"{path} ({document['bytes'] / 1e6:.2f} MB, {document['seconds']:.1f} s)")
+    size, seconds = path.stat().st_size, time.perf_counter() - start
+    if json_:
+        print(json.dumps({"report": str(path), "bytes": size, "seconds": seconds}))
+    else:
+        print(f"{path} ({size / 1e6:.2f} MB, {seconds:.1f} s)")

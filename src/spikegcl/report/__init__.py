@@ -1,4 +1,4 @@
-"""report.html: one self-contained page about a run, with every figure drawn as SVG and nothing fetched from anywhere."""
+"""report.html: one self-contained page about a run; figures are SVG, nothing is fetched."""
 
 from __future__ import annotations
 

@@ -242,8 +242,8 @@ def _firing(codes: Codes) -> Firing:
     ones = np.zeros(codes.bits, np.int64)
     for first in range(0, len(codes), UNPACK_ROWS):
         ones += bits.unpack(codes.packed[first : first + UNPACK_ROWS], codes.bits).sum(0, dtype=np.int64)
-    ones = ones.reshape(codes.steps, codes.channels)
-    return Firing(ones / len(codes), (ones == 0).sum(1), (ones == len(codes)).sum(1))
+    by_step = ones.reshape(codes.steps, codes.channels)
+    return Firing(by_step / len(codes), (by_step == 0).sum(1), (by_step == len(codes)).sum(1))
 
 
 def _spread_over_classes(graph: Graph, count: int) -> Rows:

@@ -138,7 +138,9 @@ def _tiles(facts: Facts) -> list[tuple[str, str, str]]:
     size = codes.packed.shape[1]
     tiles.append((f"{codes.bits:,}", "bits per node", f"{size:,} bytes, float32 would be {4 * codes.bits:,}"))
     tiles.append((percent(float(facts.firing.rates.mean())), "firing rate", _silent(facts)))
-    tiles.append((f"{metrics['seconds']['train']:.3g}{SPACE}s", "training", f"peak memory {metrics['peak_mb']:,.0f}{SPACE}MB"))
+    tiles.append(
+        (f"{metrics['seconds']['train']:.3g}{SPACE}s", "training", f"peak memory {metrics['peak_mb']:,.0f}{SPACE}MB")
+    )
     return tiles
 
 
@@ -156,10 +158,13 @@ def _about(facts: Facts) -> list[tuple[str, str]]:
         ("Graph", f"{graph.name}: {graph.num_nodes:,} nodes, {graph.num_edges // 2:,} undirected edges"),
         ("Features", f"{graph.num_features:,} columns ({kind})"),
         ("Classes", f"{graph.num_classes:,}" if graph.labels is not None else "no labels given"),
-        ("Code", f"{facts.codes.steps} steps × {facts.codes.channels} channels = {facts.codes.bits:,} bits"),
+        ("Code", f"{facts.codes.steps} steps of {facts.codes.channels} channels = {facts.codes.bits:,} bits"),
         ("Encoder", f"{config.encoder.upper()}, {plural(config.layers, 'layer')}, {row['parameters']:,} parameters"),
         ("Neuron", f"{config.neuron}, threshold {config.threshold:.4g}, reset by {_RESETS[config.reset]}"),
-        ("Objective", f"margin {config.margin:g}, {percent(config.edge_drop, 0)} of edges dropped in the corrupted view"),
+        (
+            "Objective",
+            f"margin {config.margin:g}, {percent(config.edge_drop, 0)} of edges dropped in the corrupted view",
+        ),
         ("Preset", str(metrics.get("preset", "default"))),
         ("Seeds", f"{', '.join(map(str, seeds))} (model and codes of seed {facts.seed})"),
         ("Time", ", ".join(f"{name} {value:.3g} s" for name, value in metrics["seconds"].items())),
@@ -273,9 +278,7 @@ def _training(facts: Facts) -> list[Figure]:
         last = points[-1]["gradient_norms"]
         rows = tuple((str(step), f"{value:.3g}") for step, value in enumerate(last, 1))
         caption = "Norm of the loss's gradient at the current of each step. Logarithmic."
-        drawn.append(
-            Figure("Gradient norms", picture, caption, legend, ("step", f"norm in epoch {epochs[-1]}"), rows)
-        )
+        drawn.append(Figure("Gradient norms", picture, caption, legend, ("step", f"norm in epoch {epochs[-1]}"), rows))
     return drawn
 
 
@@ -348,6 +351,7 @@ def _sizes(facts: Facts) -> Figure:
         "input features as float32": nodes * facts.graph.num_features * 4 / 1e6,
     }
     ratio = np.divide(*(list(named.values())[1::-1]))
-    caption = f"Packed codes are {ratio:.3g} times smaller than float32 of the same width. 1{SPACE}MB = 1,000,000{SPACE}bytes."
+    caption = f"Packed codes are {ratio:.3g} times smaller than float32 of the same width."
+    caption += f" 1{SPACE}MB is 1,000,000 bytes."
     rows = tuple((name, f"{value:,.3f} MB") for name, value in named.items())
     return Figure("Size", figures.sizes(named), caption, (), ("what", "size"), rows)

@@ -1,0 +1,266 @@
+"""report.html: complete, escaped, self-contained, and at home in a browser of any size and colour scheme."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+
+import numpy as np
+import pytest
+
+from browser import Browser, find_browser
+from spikegcl import cli, protocol
+from spikegcl.config import Config
+from spikegcl.datasets import load_dataset
+from spikegcl.graph import build_graph
+from spikegcl.report import draw_report, write_report
+from spikegcl.report.facts import truncations
+from spikegcl.report.svg import Axis, bitmap, nice_ticks
+from spikegcl.runs import Source, open_run, write_run
+from spikegcl.training import train
+
+EVIL = "<script>alert(1)</script>"
+ALWAYS = {"map", "neighbours", "raster", "firing", "bit-rates", "loss", "sizes", "energy"}
+LABELLED = ALWAYS | {"accuracy", "curve"}
+CONFIG = Config(epochs=3, channels=8, steps=4)
+
+
+def make_graph(*, labels=True, ids=None, nodes=150, classes=3):
+    graph = load_dataset(f"sbm:nodes={nodes},classes={classes},num_features=16,degree=4")
+    names = [f"class {label}" if label else f"{EVIL} & \"'" for label in graph.labels]
+    return build_graph(
+        graph.adjacency,
+        graph.features,
+        labels=names if labels else None,
+        ids=[f"{EVIL}{i}" for i in range(nodes)] if ids is None else ids,
+        name=EVIL,
+    )
+
+
+def make_run(folder, graph, config=CONFIG, *, seeds=1, gradient_norms=False):
+    """A run folder of a graph in memory."""
+    folder.mkdir()
+    judged = [protocol.run_seed(graph, config, seed) for seed in range(seeds)]
+    trained = train(graph, config, gradient_norms=True) if gradient_norms else judged[0].trained
+    rows = [one.row for one in judged]
+    metrics = {**protocol.summarise(rows), "preset": "default", "run": str(folder), "rows": rows}
+    write_run(folder, graph, trained, Source(name="sbm"), seed=0, preset="default", metrics=metrics)
+    return open_run(folder)
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    """The report of a labelled graph whose name, ids and classes are markup, with everything that can be recorded."""
+    graph = make_graph()
+    run = make_run(tmp_path_factory.mktemp("report") / "run", graph, seeds=2, gradient_norms=True)
+    return write_report(run, graph)
+
+
+@pytest.fixture(scope="module")
+def bare_page(tmp_path_factory):
+    """The report of a graph without labels, after a single epoch."""
+    graph = make_graph(labels=False, ids=np.arange(150))
+    run = make_run(tmp_path_factory.mktemp("report") / "bare", graph, Config(epochs=1, channels=5, steps=3))
+    return write_report(run, graph)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    executable = find_browser()
+    if executable is None:
+        pytest.skip("needs Chromium to open the report; install it with `apt-get install chromium`")
+    opened = Browser(executable)
+    yield opened
+    opened.close()
+
+
+def figures(text):
+    return set(re.findall(r'data-figure="([^"]+)"', text))
+
+
+SCREENS = {"desktop": (1280, 900, False), "phone": (390, 844, True)}
+# A figure counts only if it takes room on the page, and a drawing only if it has something in it.
+VISIBLE = """[...document.querySelectorAll('[data-figure]')].filter(e => {
+  const box = e.getBoundingClientRect();
+  return box.width > 100 && box.height > 50 && e.childElementCount > 0;
+}).map(e => e.dataset.figure)"""
+SCROLLS = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
+BACKGROUND = "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).slice(0, 3).map(Number)"
+# Letters of the smallest axis text, in pixels on the screen.
+LETTERS = """Math.min(...[...document.querySelectorAll('svg[viewBox] text')].map(e =>
+  parseFloat(getComputedStyle(e).fontSize) * e.ownerSVGElement.getScreenCTM().a))"""
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("screen", SCREENS)
+@pytest.mark.parametrize("kind", ["page", "bare_page"])
+def test_opens_without_errors_and_with_all_figures(request, browser, kind, screen, dark):
+    path = request.getfixturevalue(kind)
+    width, height, mobile = SCREENS[screen]
+    browser.open(path, width, height, dark=dark, mobile=mobile)
+    expected = ALWAYS if kind == "bare_page" else LABELLED | {"gradient-norms"}
+    assert set(browser.evaluate(VISIBLE)) == expected
+    assert browser.evaluate(SCROLLS) is False
+    assert (sum(browser.evaluate(BACKGROUND)) < 200) is dark
+    assert browser.evaluate(LETTERS) >= 8
+    assert browser.errors == []
+    assert [url for url in browser.requests if not url.startswith("data:")] == [path.as_uri()]
+
+
+def test_pointing_at_a_node_shows_its_id_as_text(browser, page):
+    browser.open(page, 1280, 900, dark=False)
+    shown = browser.evaluate(
+        """(() => {
+          const data = JSON.parse(document.getElementById("data").textContent);
+          const map = document.querySelector('[data-figure="map"]');
+          const [x, y] = data.map.at[0], at = new DOMPoint(x, y).matrixTransform(map.getScreenCTM());
+          map.dispatchEvent(new PointerEvent("pointermove", { clientX: at.x, clientY: at.y }));
+          const tip = document.getElementById("tip");
+          return [tip.hidden, tip.textContent, tip.childElementCount, data.map.id];
+        })()"""
+    )
+    hidden, text, children, ids = shown
+    assert (hidden, children) == (False, 0)
+    assert text.split(" · ")[0] in ids
+    assert EVIL in text
+    assert browser.errors == []
+
+
+def test_choosing_a_class_dims_the_others(browser, page):
+    browser.open(page, 390, 844, dark=True, mobile=True)
+    dimmed = "document.querySelectorAll('.mark.dim').length"
+    browser.evaluate("document.querySelector('button[data-class]').click()")
+    assert browser.evaluate(dimmed) == 2
+    browser.evaluate("document.querySelector('button[data-class]').click()")
+    assert browser.evaluate(dimmed) == 0
+
+
+def test_the_browser_of_these_tests_hears_errors(browser, tmp_path):
+    path = tmp_path / "broken.html"
+    path.write_text("<script>console.error('one'); nothing.at.all</script><img src='missing.png'>")
+    browser.open(path, 800, 600, dark=False)
+    heard = " ".join(browser.errors)
+    assert "one" in heard
+    assert "ReferenceError" in heard
+    assert any(url.endswith("missing.png") for url in browser.requests)
+
+
+def test_markup_in_names_ids_and_classes_stays_text(page):
+    text = page.read_text("utf-8")
+    assert EVIL not in text
+    assert text.count("<script") == 2
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
+    assert "\\u003cscript" in text
+
+
+def test_nothing_is_loaded_from_elsewhere(page):
+    text = page.read_text("utf-8")
+    assert not re.search(r"(src|href)=\"(?!data:|#)", text)
+    assert "url(" not in text
+    assert "@import" not in text
+
+
+def test_without_labels_sentences_stand_in_for_figures(bare_page):
+    text = bare_page.read_text("utf-8")
+    assert figures(text) == ALWAYS
+    assert "came without labels" in text
+
+
+def test_one_run_gives_one_page(page):
+    graph = make_graph()
+    assert draw_report(open_run(page.parent), graph) == page.read_text("utf-8")
+
+
+def test_every_setting_is_listed(page):
+    text = page.read_text("utf-8")
+    for name in ("channels", "neuron", "edge_drop", "weight_decay", "select"):
+        assert f"<code>{name}</code>" in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "settings"),
+    [
+        ({"nodes": 30, "classes": 2}, {"epochs": 0}),
+        ({"nodes": 130, "classes": 13}, {"epochs": 1, "steps": 1, "channels": 3}),
+    ],
+    ids=["untrained", "many classes, one step"],
+)
+def test_unusual_runs_have_a_page(tmp_path, changes, settings):
+    graph = make_graph(**changes)
+    text = draw_report(make_run(tmp_path / "run", graph, Config(**{"channels": 4, "steps": 2, **settings})), graph)
+    assert figures(text) >= LABELLED - {"loss"}
+    assert "nan" not in re.sub(r"base64,[^\"]*", "", text)
+
+
+def test_nodes_without_label_are_drawn_and_named(tmp_path):
+    graph = make_graph()
+    labels = np.where(np.arange(150) % 3 == 0, -1, graph.labels)
+    graph = graph.with_labels(labels)
+    text = draw_report(make_run(tmp_path / "run", graph), graph)
+    assert figures(text) == LABELLED
+    assert "no label" in text
+
+
+def call(monkeypatch, capsys, *arguments):
+    monkeypatch.setattr(sys, "argv", ["spikegcl", *map(str, arguments)])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    return (ended.value.code or 0, *capsys.readouterr())
+
+
+def test_train_writes_it_and_report_draws_it_again(monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    fast = ["--set", "epochs=1", "--set", "channels=4", "--set", "steps=2"]
+    assert call(monkeypatch, capsys, "train", "digits", *fast, "-o", "r")[0] == 0
+    written = (tmp_path / "r/report.html").read_text("utf-8")
+    code, out, _ = call(monkeypatch, capsys, "report", "r", "-o", "again.html", "--json")
+    assert code == 0
+    assert json.loads(out)["bytes"] == (tmp_path / "again.html").stat().st_size
+    assert (tmp_path / "again.html").read_text("utf-8") == written
+    assert call(monkeypatch, capsys, "train", "digits", *fast, "--no-report", "-o", "s")[0] == 0
+    assert not (tmp_path / "s/report.html").exists()
+
+
+def test_a_report_that_fails_does_not_cost_the_run(monkeypatch, capsys, caplog, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("spikegcl.report.gather", lambda *_: 1 / 0)
+    fast = ["--set", "epochs=1", "--set", "channels=4", "--set", "steps=2"]
+    assert call(monkeypatch, capsys, "train", "digits", *fast, "-o", "r")[0] == 0
+    assert (tmp_path / "r/codes.arrow").is_file()
+    assert "report.html was not drawn" in caplog.text
+
+
+def test_a_graph_of_other_nodes_is_an_error(page):
+    from spikegcl.errors import RunError
+
+    with pytest.raises(RunError, match="restore the files"):
+        draw_report(open_run(page.parent), make_graph(ids=np.arange(150)))
+
+
+def test_truncations_end_with_all_steps():
+    for steps in range(1, 100):
+        kept = truncations(steps)
+        assert kept[0] == 1
+        assert kept[-1] == steps
+        assert len(kept) <= 5
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 1), (0.31, 0.33), (-15, 6), (5, 5), (0, 0), (1e-9, 3e-9)])
+def test_ticks_are_few_and_hold_the_range(low, high):
+    ticks = nice_ticks(low, high)
+    assert ticks[0] <= low + 1e-12
+    assert ticks[-1] >= high - 1e-12
+    assert 2 <= len(ticks) <= 8
+
+
+@pytest.mark.parametrize("values", [[0.0], [100.0], [99.9, 100.0], [20.0, 90.0], [50.0]])
+def test_axes_of_per_cent_span_ten_points_within_the_possible(values):
+    axis = Axis.percentages("", values)
+    assert 0 <= axis.low <= min(values)
+    assert max(values) <= axis.high <= 100
+    assert axis.high - axis.low >= 10
+
+
+def test_bitmap_is_a_png():
+    assert bitmap(np.eye(3, 10, dtype=np.uint8), (1, 2, 3)).startswith("data:image/png;base64,iVBORw0KGgo")
