@@ -149,8 +149,8 @@ def whole(quick: bool) -> str:
     save("whole", rows)
     shown = [[NAMES[r["side"]], f"{r['seconds']:.1f}", f"{r['seconds'] / rows[0]['seconds']:.1f}x"] for r in rows]
     note = (
-        f"Ours is the whole command: start of the process, {count} epochs, floors, run folder, report. The comparator is "
-        f"timed inside the process over {few} epochs, times {count // few}.\n"
+        f"Ours is the whole command: start of the process, {count} epochs, floors, run folder, report. "
+        f"The comparator is timed inside the process over {few} epochs, times {count // few}.\n"
     )
     return table(f"{name}, {count} epochs, probe after each", ["side", "seconds", "ratio"], shown) + "\n" + note
 

@@ -23,6 +23,8 @@ from spikegcl.training import train
 EVIL = "<script>alert(1)</script>"
 ALWAYS = {"map", "neighbours", "raster", "firing", "bit-rates", "loss", "sizes", "energy"}
 LABELLED = ALWAYS | {"accuracy", "curve"}
+SMALL = "sbm:nodes=150,num_features=16,degree=4,classes=3"
+FAST = ["--set", "epochs=1", "--set", "channels=4", "--set", "steps=2"]
 CONFIG = Config(epochs=3, channels=8, steps=4)
 
 
@@ -211,22 +213,20 @@ def call(monkeypatch, capsys, *arguments):
 
 def test_train_writes_it_and_report_draws_it_again(monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(tmp_path)
-    fast = ["--set", "epochs=1", "--set", "channels=4", "--set", "steps=2"]
-    assert call(monkeypatch, capsys, "train", "digits", *fast, "-o", "r")[0] == 0
+    assert call(monkeypatch, capsys, "train", SMALL, *FAST, "-o", "r")[0] == 0
     written = (tmp_path / "r/report.html").read_text("utf-8")
     code, out, _ = call(monkeypatch, capsys, "report", "r", "-o", "again.html", "--json")
     assert code == 0
     assert json.loads(out)["bytes"] == (tmp_path / "again.html").stat().st_size
     assert (tmp_path / "again.html").read_text("utf-8") == written
-    assert call(monkeypatch, capsys, "train", "digits", *fast, "--no-report", "-o", "s")[0] == 0
+    assert call(monkeypatch, capsys, "train", SMALL, *FAST, "--no-report", "-o", "s")[0] == 0
     assert not (tmp_path / "s/report.html").exists()
 
 
 def test_a_report_that_fails_does_not_cost_the_run(monkeypatch, capsys, caplog, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("spikegcl.report.gather", lambda *_: 1 / 0)
-    fast = ["--set", "epochs=1", "--set", "channels=4", "--set", "steps=2"]
-    assert call(monkeypatch, capsys, "train", "digits", *fast, "-o", "r")[0] == 0
+    assert call(monkeypatch, capsys, "train", SMALL, *FAST, "-o", "r")[0] == 0
     assert (tmp_path / "r/codes.arrow").is_file()
     assert "report.html was not drawn" in caplog.text
 

@@ -1,4 +1,4 @@
-"""The run folder: config, model, codes, metrics, log and report, written whole or not at all."""
+"""The run folder: settings, model, codes, metrics, log and report.html; it is whole or not there."""
 
 from __future__ import annotations
 
