@@ -32,7 +32,7 @@ def find_browser() -> str | None:
 class Browser:
     """One page in a headless browser. ``errors`` and ``requests`` collect what happened since the last ``open``."""
 
-    def __init__(self, executable: str, timeout: float = 60) -> None:
+    def __init__(self, executable: str, timeout: float = 120) -> None:
         self.timeout, self.errors, self.requests = timeout, [], []
         self._number, self._buffer, self._loaded, self._session = 0, b"", False, None
         self._profile = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)

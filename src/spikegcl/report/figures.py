@@ -72,7 +72,7 @@ def accuracy(judgement: Judgement) -> Markup:
     ends = [100 * (row.mean + side * row.error) for row in rows for side in (-1, 1)]
     x = Axis.percentages("test accuracy (%)", [min(max(end, 0.0), 100.0) for end in ends])
     y = Axis("", list(range(len(rows))), len(rows) - 0.45, -0.55)
-    plot = Plot(x, y, height=70 + 56 * len(rows), left=126)
+    plot = Plot(x, y, height=70 + 56 * len(rows), left=132)
     plot.grid(rows=False, columns=True)
     for index, row in enumerate(rows):
         kind = f"c{index}"

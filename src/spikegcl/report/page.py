@@ -297,10 +297,10 @@ def _firing(facts: Facts) -> list[Figure]:
     )
     steps = Figure("Firing rate by step", figures.firing(data), caption, (), ("step", "rate", "never", "always"), rows)
     picture, counts = figures.bit_rates(data)
-    caption = (
-        f"Of {facts.codes.bits:,} bits {int(data.dead.sum()):,} never fire and {int(data.constant.sum()):,} always "
-        "fire: those say nothing. A bit says most where it is 1 in half of the nodes."
-    )
+    dead, constant = int(data.dead.sum()), int(data.constant.sum())
+    caption = f"Of {facts.codes.bits:,} bits {dead:,} never fire and {constant:,} always fire"
+    caption += ", which says nothing about a node." if dead or constant else "."
+    caption += " A bit says most where it is 1 in half of the nodes."
     table = tuple((name, f"{count:,}") for name, count in counts)
     return [steps, Figure("Firing rate of every bit", picture, caption, (), ("rate", "bits"), table)]
 
