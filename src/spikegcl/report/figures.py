@@ -50,11 +50,12 @@ def gradient_norms(points: list[dict[str, Any]]) -> tuple[Markup, list[int]]:
     chosen = sorted({0, len(points) // 2, len(points) - 1})
     lines = [[max(value, 1e-12) for value in points[index]["gradient_norms"]] for index in chosen]
     steps = list(range(1, len(lines[0]) + 1))
-    plot = Plot(
-        Axis.counted("step", len(steps)),
-        Axis.decades("gradient norm", [value for line in lines for value in line]),
-        left=54,
-    )
+    values = [value for line in lines for value in line]
+    if max(values) > 10 * min(values):
+        y = Axis.decades("gradient norm (logarithmic)", values)
+    else:
+        y = Axis.around("gradient norm", values, zero=True)
+    plot = Plot(Axis.counted("step", len(steps)), y, left=54)
     plot.grid()
     for order, (index, line) in enumerate(zip(chosen, lines, strict=True)):
         plot.line(steps, line, f"c{order} dash{order}")
@@ -62,7 +63,7 @@ def gradient_norms(points: list[dict[str, Any]]) -> tuple[Markup, list[int]]:
             plot.dot(step, value, f"c{order}", f"epoch {points[index]['epoch']}, step {step}: {value:.3g}", 2)
     plot.axes()
     epochs = [points[index]["epoch"] for index in chosen]
-    summary = f"Line chart of the gradient norm at each of {len(steps)} steps, logarithmic, for epochs {epochs}."
+    summary = f"Line chart of the gradient norm at each of {len(steps)} steps for epochs {epochs}."
     return plot.draw("gradient-norms", summary), epochs
 
 

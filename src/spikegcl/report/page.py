@@ -277,7 +277,7 @@ def _training(facts: Facts) -> list[Figure]:
         legend = tuple((f"c{order} dash{order}", f"epoch {epoch}") for order, epoch in enumerate(epochs))
         last = points[-1]["gradient_norms"]
         rows = tuple((str(step), f"{value:.3g}") for step, value in enumerate(last, 1))
-        caption = "Norm of the loss's gradient at the current of each step. Logarithmic."
+        caption = "Norm of the loss's gradient at the current of each step."
         drawn.append(Figure("Gradient norms", picture, caption, legend, ("step", f"norm in epoch {epochs[-1]}"), rows))
     return drawn
 
