@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from spikegcl.training import embed_graph, train
 
 # torch and numba bring an OpenMP pool each, and an idle pool that spins steals the cores from the other one. Let idle
-# threads sleep soon (measured: a training epoch is 3 times faster). It has to be set before either is loaded.
+# threads sleep soon. It has to be set before either is loaded.
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 __version__ = "0.1.0"
