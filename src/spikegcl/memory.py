@@ -19,7 +19,8 @@ def reuse_freed_memory() -> None:
     """Let the allocator keep freed memory (glibc only; elsewhere nothing happens).
 
     Activations of every step are freed and needed again at once. By default glibc returns them to the system, and
-    touching the same number of fresh pages costs more than most of the arithmetic. Peak memory is not raised: what is kept is what was in use.
+    touching the same number of fresh pages costs more than most of the arithmetic. Peak memory is not raised: what
+    is kept is what was in use.
     """
     try:
         libc = ctypes.CDLL("libc.so.6")
