@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
-import json
 import tomllib
 from dataclasses import dataclass
 from importlib import resources
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from spikegcl.errors import ConfigError
+from spikegcl.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(Settings):
     """Settings of the model and its training. The paper's symbol stands in brackets where there is one."""
 
     # Codes: bits per node = steps * channels. 0 lets the graph decide (see `fit_to_graph`).
@@ -59,76 +57,34 @@ class Config:
     patience: int = 5  # epochs without improvement before stopping early
     select: str = "last"  # which epoch's codes are kept: last, or validation (best validation accuracy; needs labels)
 
-    def __post_init__(self) -> None:
-        for name, choices in _CHOICES.items():
-            if getattr(self, name) not in choices:
-                raise ConfigError(f"{name} = {getattr(self, name)!r} is unknown; choose one of {', '.join(choices)}")
-        for name, low, high in _RANGES:
-            value = getattr(self, name)
-            if not low <= value <= high:
-                raise ConfigError(f"{name} = {value} is out of range; it must lie between {low} and {high}")
-
-    @property
-    def hash(self) -> str:
-        """Twelve hex digits that identify the settings in every result row."""
-        return hashlib.sha256(json.dumps(dataclasses.asdict(self), sort_keys=True).encode()).hexdigest()[:12]
-
-    def replace(self, **changes: Any) -> Config:
-        """A copy with some settings changed; unknown names and wrong types are errors."""
-        hints = get_type_hints(Config)
-        for name, value in changes.items():
-            if name not in hints:
-                raise ConfigError(f"unknown setting {name!r}; known are {', '.join(hints)}")
-            changes[name] = _convert(name, value, hints[name])
-        return dataclasses.replace(self, **changes)
-
-    def to_toml(self) -> str:
-        lines = [f"{name} = {json.dumps(value)}" for name, value in dataclasses.asdict(self).items()]
-        return "\n".join(lines) + "\n"
-
-
-_CHOICES = {
-    "grouping": ("chunk", "random", "cluster"),
-    "encoder": ("gcn", "sage", "gat"),
-    "activation": ("elu", "relu", "none"),
-    "neuron": ("IF", "LIF", "PLIF"),
-    "reset": ("zero", "subtract"),
-    "surrogate": ("sigmoid", "triangle", "arctan", "multi-gaussian", "superspike"),
-    "stop": ("epochs", "loss", "validation"),
-    "select": ("last", "validation"),
-}
-_RANGES: tuple[tuple[str, float, float], ...] = (
-    ("steps", 0, 65536),
-    ("channels", 1, 65536),
-    ("layers", 1, 64),
-    ("dropout", 0, 0.99),
-    ("threshold", 0, float("inf")),
-    ("firing_rate", 0.01, 0.99),
-    ("tau", 1, float("inf")),
-    ("alpha", 1e-6, float("inf")),
-    ("margin", 0, float("inf")),
-    ("head_width", 1, 65536),
-    ("edge_drop", 0, 0.99),
-    ("epochs", 0, 10**9),
-    ("lr", 0, float("inf")),
-    ("weight_decay", 0, float("inf")),
-    ("block", 1, 65536),
-    ("patience", 1, 10**9),
-)
-
-
-def _convert(name: str, value: Any, kind: type) -> Any:
-    """Accept what a TOML file or ``--set key=value`` gives for a setting of type ``kind``."""
-    if isinstance(value, str) and kind is not str:
-        try:
-            value = json.loads(value.lower())
-        except json.JSONDecodeError:
-            raise ConfigError(f"{name} = {value!r} is not a {kind.__name__}") from None
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise ConfigError(f"{name} = {value!r} must be a {kind.__name__}")
-    return value
+    CHOICES: ClassVar = {
+        "grouping": ("chunk", "random", "cluster"),
+        "encoder": ("gcn", "sage", "gat"),
+        "activation": ("elu", "relu", "none"),
+        "neuron": ("IF", "LIF", "PLIF"),
+        "reset": ("zero", "subtract"),
+        "surrogate": ("sigmoid", "triangle", "arctan", "multi-gaussian", "superspike"),
+        "stop": ("epochs", "loss", "validation"),
+        "select": ("last", "validation"),
+    }
+    RANGES: ClassVar = {
+        "steps": (0, 65536),
+        "channels": (1, 65536),
+        "layers": (1, 64),
+        "dropout": (0, 0.99),
+        "threshold": (0, float("inf")),
+        "firing_rate": (0.01, 0.99),
+        "tau": (1, float("inf")),
+        "alpha": (1e-6, float("inf")),
+        "margin": (0, float("inf")),
+        "head_width": (1, 65536),
+        "edge_drop": (0, 0.99),
+        "epochs": (0, 10**9),
+        "lr": (0, float("inf")),
+        "weight_decay": (0, float("inf")),
+        "block": (1, 65536),
+        "patience": (1, 10**9),
+    }
 
 
 def from_mapping(values: Mapping[str, Any]) -> Config:

@@ -1,0 +1,65 @@
+"""What all settings share: checked on construction, changed by name, hashed, written as TOML."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self, get_type_hints
+
+from spikegcl.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Base of every frozen dataclass of settings. Fields are int, float, bool or str, each with a default.
+
+    ``CHOICES`` lists the allowed values of a str field, ``RANGES`` the inclusive bounds of a number; both are checked
+    whenever an object is made.
+    """
+
+    CHOICES: ClassVar[dict[str, tuple[str, ...]]] = {}
+    RANGES: ClassVar[dict[str, tuple[float, float]]] = {}
+
+    def __post_init__(self) -> None:
+        for name, choices in self.CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise ConfigError(f"{name} = {getattr(self, name)!r} is unknown; choose one of {', '.join(choices)}")
+        for name, (low, high) in self.RANGES.items():
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise ConfigError(f"{name} = {value} is out of range; it must lie between {low} and {high}")
+
+    @property
+    def hash(self) -> str:
+        """Twelve hex digits that identify the settings in every result row."""
+        return hashlib.sha256(json.dumps(dataclasses.asdict(self), sort_keys=True).encode()).hexdigest()[:12]
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with some settings changed; unknown names and wrong types are errors."""
+        hints = get_type_hints(type(self))
+        kinds = {field.name: hints[field.name] for field in dataclasses.fields(self)}
+        for name, value in changes.items():
+            if name not in kinds:
+                raise ConfigError(f"unknown setting {name!r}; known are {', '.join(kinds)}")
+            changes[name] = _convert(name, value, kinds[name])
+        return dataclasses.replace(self, **changes)
+
+    def to_toml(self) -> str:
+        lines = [f"{name} = {json.dumps(value)}" for name, value in dataclasses.asdict(self).items()]
+        return "\n".join(lines) + "\n"
+
+
+def _convert(name: str, value: Any, kind: type) -> Any:
+    """Accept what a TOML file or ``--set key=value`` gives for a setting of type ``kind``."""
+    if isinstance(value, str) and kind is not str:
+        try:
+            value = json.loads(value.lower())
+        except json.JSONDecodeError:
+            raise ConfigError(f"{name} = {value!r} is not a {kind.__name__}") from None
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise ConfigError(f"{name} = {value!r} must be a {kind.__name__}")
+    return value
