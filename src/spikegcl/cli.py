@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from spikegcl import __version__
-from spikegcl.commands import datasets, embed, energy, estimate, export, probe, report, search, train
+from spikegcl.commands import datasets, embed, energy, estimate, export, methods, probe, report, search, train
 from spikegcl.errors import SpikeGCLError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
@@ -27,6 +27,7 @@ for command in (
     report.report,
     export.export,
     datasets.datasets,
+    methods.methods,
 ):
     app.command()(command)
 

@@ -144,7 +144,13 @@ def count_spikes(packed: NDArray[np.uint8], steps: int, channels: int) -> tuple[
 
 
 def count(model: SpikeGCL, graph: Graph, packed: NDArray[np.uint8]) -> Operations:
-    """The operations of the pass that turned ``graph`` into ``packed`` (its codes by ``model``).
+    """The operations of the pass that turned ``graph`` into ``packed`` (its codes by ``model``)."""
+    fired = count_spikes(packed, model.steps, model.channels)
+    return count_pass(model, graph.num_nodes, graph.num_edges, fired)
+
+
+def count_pass(model: SpikeGCL, nodes: int, edges: int, fired: tuple[int, ...]) -> Operations:
+    """The operations of a pass over N ``nodes`` and ``edges`` (directed) in which step t fires ``fired[t]`` spikes.
 
     With c_t columns in group t, M stored entries of the adjacency and H channels:
 
@@ -155,10 +161,10 @@ def count(model: SpikeGCL, graph: Graph, packed: NDArray[np.uint8]) -> Operation
     In layer 1 the pass moves the c_t columns of a group along the edges, or the H columns of its product, whichever
     is fewer over the steps that are computed together. Zeros in a bag of words are counted like other numbers.
     """
-    encoder, nodes = model.encoder, graph.num_nodes
+    encoder = model.encoder
     groups, channels, steps = encoder.groups, model.channels, model.steps
     matrices = len(encoder.first.weights())
-    entries = graph.num_edges + (0 if encoder.operator_kind == "mean" else nodes)
+    entries = edges + (0 if encoder.operator_kind == "mean" else nodes)
     moved = sum(
         int(groups.bounds[first + number] - groups.bounds[first])
         if encoder.propagates_first(first, number)
@@ -173,7 +179,6 @@ def count(model: SpikeGCL, graph: Graph, packed: NDArray[np.uint8]) -> Operation
         Layer(f"layer {number}", matrices * nodes * steps * channels**2 + attention, steps * entries * channels)
         for number in range(2, len(encoder.shared) + 2)
     ]
-    fired = count_spikes(packed, steps, channels)
     layers.append(Layer("neuron", nodes * steps * channels, spikes=sum(fired)))
     return Operations(tuple(layers), spiking=True, spikes_per_step=fired)
 

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from spikegcl import noise
+from spikegcl.bits import pack
 from spikegcl.propagate import make_operator, propagate
 from spikegcl.training import Session
 
@@ -49,4 +50,9 @@ def projection(graph: Graph, bits: int, seed: int) -> NDArray[np.uint8]:
         x = propagate(operator, propagate(operator, x)) - twice * torch.from_numpy((mean @ weight).astype(np.float32))
         values = x.numpy()
         matrix[:, first : first + weight.shape[1]] = values > np.median(values, axis=0)
-    return np.packbits(matrix, axis=1, bitorder="little")
+    return pack(matrix)
+
+
+def sign_at_median(values: NDArray[np.floating]) -> NDArray[np.uint8]:
+    """One bit a column: whether a value is above the median of its column (N x D floats -> packed, D bits)."""
+    return pack(values > np.median(values, axis=0))

@@ -1,4 +1,4 @@
-"""One way to judge codes: seeds, splits, probe, floors and the rows that go into tables."""
+"""One way to judge a method: seeds, splits, probe, floors and the rows that go into tables."""
 
 from __future__ import annotations
 
@@ -13,84 +13,125 @@ import numpy as np
 
 import spikegcl
 from spikegcl import floors
+from spikegcl.baselines import SIGN, Fitted, Method, Shape, find_method
 from spikegcl.bits import unpack
 from spikegcl.datasets import make_split
-from spikegcl.energy import count, energies
+from spikegcl.energy import energies
 from spikegcl.memory import peak_mb
 from spikegcl.probes import REPEATS, linear_probe
-from spikegcl.training import Clock, Epoch, Trained, train
+from spikegcl.training import Clock, Trained
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from numpy.typing import NDArray
 
-    from spikegcl.config import Config
     from spikegcl.graph import Graph, Split
-
-FLOORS = ("untrained", "projection")
+    from spikegcl.settings import Settings
+    from spikegcl.training import Epoch
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A trained seed with its row."""
+    """What a method made of one seed, with its row."""
 
-    trained: Trained
+    fitted: Fitted
     row: dict[str, Any]
+
+    @property
+    def trained(self) -> Trained:
+        """The trained SpikeGCL model; other methods have none."""
+        assert self.fitted.trained is not None
+        return self.fitted.trained
 
 
 def run_seed(
     graph: Graph,
-    config: Config,
+    settings: Settings,
     seed: int,
     *,
+    method: str | Method = "spikegcl",
     probe: str = "logreg",
     on_epoch: Callable[[Epoch], None] | None = None,
     device: str = "cpu",
 ) -> Judged:
-    """Train one seed and, where the graph has labels, probe its codes and the floors on the seed's split."""
+    """Run a method for one seed and, where the graph has labels, judge it and its floors on the seed's split.
+
+    Embeddings and codes are probed; the predictions of a supervised method are compared with the labels.
+    """
+    method = find_method(method) if isinstance(method, str) else method
     split = None if graph.labels is None else make_split(graph, seed)
-    trained = train(graph, config, seed=seed, split=split, on_epoch=on_epoch, device=device)
-    clock = Clock()
+    fitted = method.fit(graph, settings, seed=seed, split=split, on_epoch=on_epoch, device=device)
+    clock, shape = Clock(), Shape.of(graph)
     row: dict[str, Any] = {
-        "method": "spikegcl",
+        "method": method.name,
         "dataset": graph.name,
         "seed": seed,
         "split": None if split is None else split.hash,
-        "config": trained.config.hash,
+        "config": fitted.settings.hash,
         "graph": graph.hash,
-        "epochs": len(trained.history),
-        "epoch": trained.epoch,
-        "select": trained.config.select,
-        "bits": trained.model.bits,
-        "parameters": sum(p.numel() for p in trained.model.parameters()),
-        **firing(trained.codes, trained.model.bits),
-        "energy": energies(count(trained.model, graph, trained.codes)),
+        "epochs": len(fitted.history),
+        "epoch": fitted.epoch,
+        "select": fitted.select,
+        **size(fitted),
+        "parameters": method.parameters(shape, fitted.settings),
     }
+    if fitted.codes is not None and fitted.bits is not None:
+        row |= firing(fitted.codes, fitted.bits)
+    row["energy"] = energies(fitted.operations or method.operations(shape, fitted.settings, fitted.spikes))
+    if fitted.notes:
+        row["notes"] = list(fitted.notes)
     if split is not None:
-        row |= {"probe": probe, **_accuracy(trained.codes, graph, split, trained.model.bits, probe, seed)}
+        row |= {"probe": probe if fitted.predictions is None else "own", **judge(fitted, graph, split, probe, seed)}
         clock.lap("probe")
-        codes = {
-            "untrained": floors.untrained(graph, trained.config, seed),
-            "projection": floors.projection(graph, trained.model.bits, seed),
-        }
         row["floors"] = {
-            name: _accuracy(packed, graph, split, trained.model.bits, probe, seed) for name, packed in codes.items()
+            name: judge(floor, graph, split, probe, seed)
+            for name, floor in _floors(method, fitted, graph, seed, device)
         }
-    seconds = {name: trained.seconds[name] + clock.seconds["probe"] * (name == "probe") for name in trained.seconds}
+    seconds = {name: fitted.seconds[name] + clock.seconds["probe"] * (name == "probe") for name in fitted.seconds}
     row |= {"seconds": seconds, "peak_mb": peak_mb(), "versions": versions()}
-    return Judged(trained, row)
+    return Judged(fitted, row)
 
 
-def _accuracy(
-    packed: NDArray[np.uint8], graph: Graph, split: Split, bits: int, probe: str, seed: int
-) -> dict[str, float]:
-    result = linear_probe(packed, graph.labels, split, kind=probe, bits=bits, seed=seed, repeats=REPEATS)
+def size(fitted: Fitted) -> dict[str, int]:
+    """``bits`` of a code, ``dimensions`` of a float embedding; predictions have neither."""
+    if fitted.bits is not None:
+        return {"bits": fitted.bits}
+    return {} if fitted.embedding is None else {"dimensions": fitted.embedding.shape[1]}
+
+
+def judge(fitted: Fitted, graph: Graph, split: Split, probe: str, seed: int) -> dict[str, float]:
+    """Validation and test accuracy (fractions): of a linear probe, or of the method's own predictions."""
+    if fitted.predictions is not None:
+        hits = fitted.predictions == graph.labels
+        return {"val_accuracy": float(hits[split.val].mean()), "test_accuracy": float(hits[split.test].mean())}
+    values = fitted.codes if fitted.embedding is None else fitted.embedding
+    result = linear_probe(values, graph.labels, split, kind=probe, bits=fitted.bits, seed=seed, repeats=REPEATS)
     return {"val_accuracy": result.val_accuracy, "test_accuracy": result.test_accuracy}
 
 
+def _floors(method: Method, fitted: Fitted, graph: Graph, seed: int, device: str) -> Iterator[tuple[str, Fitted]]:
+    """What a result has to be compared with, at its own number of bits (a float embedding: one bit a dimension).
+
+    ``untrained`` is the method's encoder before training, ``<method>+sign`` a float embedding cut at its medians,
+    ``projection`` a random projection of propagated features. A supervised method has none: it is given the labels.
+    """
+    settings, width = fitted.settings, 0 if fitted.embedding is None else fitted.embedding.shape[1]
+    if fitted.trained is not None:
+        codes = floors.untrained(graph, fitted.trained.config, seed)
+        yield "untrained", Fitted(settings, codes=codes, bits=fitted.bits)
+    elif method.unsupervised and fitted.history:
+        before = settings.replace(epochs=0)
+        yield "untrained", method.fit(graph, before, seed=seed, split=None, on_epoch=None, device=device)
+    if fitted.embedding is not None:
+        yield method.name + SIGN, Fitted(settings, codes=floors.sign_at_median(fitted.embedding), bits=width)
+    if fitted.predictions is None and method.name != "projection":
+        bits = fitted.bits or width
+        yield "projection", Fitted(settings, codes=floors.projection(graph, bits, seed), bits=bits)
+
+
 def firing(packed: NDArray[np.uint8], bits: int) -> dict[str, float]:
-    """Mean firing rate, bits that never fire, bits that always fire, and steps outside 20 to 60 %."""
+    """Mean firing rate, bits that never fire, bits that always fire."""
     rates = unpack(packed, bits).mean(0)
     return {
         "firing_rate": float(rates.mean()),
@@ -107,7 +148,7 @@ def summarise(rows: list[dict[str, Any]]) -> dict[str, Any]:
         "method": first["method"],
         "seeds": [row["seed"] for row in rows],
         "select": first["select"],
-        "bits": first["bits"],
+        **{name: first[name] for name in ("bits", "dimensions") if name in first},
     }
     if "test_accuracy" in first:
         summary["probe"] = first["probe"]
@@ -116,7 +157,7 @@ def summarise(rows: list[dict[str, Any]]) -> dict[str, Any]:
         summary["floors"] = {
             name: spread(row["floors"][name]["test_accuracy"] for row in rows) for name in first["floors"]
         }
-    for name in ("firing_rate", "dead_bits", "constant_bits"):
+    for name in ("firing_rate", "dead_bits", "constant_bits") if "bits" in first else ():
         summary[name] = float(np.mean([row[name] for row in rows]))
     summary["energy"] = {rule: float(np.mean([row["energy"][rule] for row in rows])) for rule in first["energy"]}
     summary["parameters"] = first["parameters"]

@@ -10,6 +10,8 @@ import tomllib
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 import spikegcl
 from spikegcl.checkpoint import load_model, model_hash, save_model
 from spikegcl.codes import Codes, open_codes
@@ -21,9 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from spikegcl.baselines import Fitted
     from spikegcl.graph import Graph
     from spikegcl.model import SpikeGCL
-    from spikegcl.training import Trained
+    from spikegcl.settings import Settings
+    from spikegcl.training import Epoch, Trained
 
 
 @dataclass(frozen=True)
@@ -64,19 +68,61 @@ def write_run(
     folder: Path, graph: Graph, trained: Trained, source: Source, *, seed: int, preset: str, metrics: dict[str, Any]
 ) -> None:
     """Fill a run folder with one trained seed and the metrics of all of them."""
+    run = {"preset": preset, "seed": seed, "epoch": trained.epoch}
+    _write_common(folder, graph, source, run, trained.config, trained.history, metrics)
+    save_model(trained.model, folder / "model.safetensors", graph.columns)
+    make_codes(trained.codes, graph, trained.model).save(folder / "codes.arrow")
+
+
+def write_method_run(
+    folder: Path,
+    graph: Graph,
+    fitted: Fitted,
+    source: Source,
+    *,
+    method: str,
+    seed: int,
+    preset: str,
+    metrics: dict[str, Any],
+) -> None:
+    """Fill a run folder with what any other method made: codes.arrow, or embedding.npy or predictions.npy by row.
+
+    Rows are in the order of the graph; ids.npy has their ids.
+    """
+    run = {"method": method, "preset": preset, "seed": seed, "epoch": fitted.epoch}
+    _write_common(folder, graph, source, run, fitted.settings, fitted.history, metrics)
+    if fitted.codes is not None and fitted.bits is not None:
+        info = {"model": method, "graph": graph.hash}
+        Codes(fitted.codes, graph.ids, 1, fitted.bits, info).save(folder / "codes.arrow")
+        return
+    for name in ("embedding", "predictions"):
+        if (values := getattr(fitted, name)) is not None:
+            np.save(folder / f"{name}.npy", values, allow_pickle=False)
+    ids = graph.ids if graph.ids.dtype.kind in "iu" else graph.ids.astype(str)
+    np.save(folder / "ids.npy", ids, allow_pickle=False)
+
+
+def _write_common(
+    folder: Path,
+    graph: Graph,
+    source: Source,
+    run: dict[str, Any],
+    settings: Settings,
+    history: list[Epoch],
+    metrics: dict[str, Any],
+) -> None:
+    """config.toml, metrics.json and log.jsonl: what every run folder has."""
     tables = {
-        "run": {"version": spikegcl.__version__, "preset": preset, "seed": seed, "epoch": trained.epoch},
+        "run": {"version": spikegcl.__version__, **run},
         "graph": {"hash": graph.hash, **{key: value for key, value in asdict(source).items() if value is not None}},
     }
     text = "".join(
         f"[{table}]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items()) + "\n"
         for table, values in tables.items()
     )
-    write_text(folder / "config.toml", text + "[settings]\n" + trained.config.to_toml())
-    save_model(trained.model, folder / "model.safetensors", graph.columns)
-    make_codes(trained.codes, graph, trained.model).save(folder / "codes.arrow")
+    write_text(folder / "config.toml", text + "[settings]\n" + settings.to_toml())
     write_text(folder / "metrics.json", json.dumps(metrics, indent=2) + "\n")
-    write_text(folder / "log.jsonl", "".join(json.dumps(asdict(epoch)) + "\n" for epoch in trained.history))
+    write_text(folder / "log.jsonl", "".join(json.dumps(asdict(epoch)) + "\n" for epoch in history))
 
 
 def make_codes(packed: Any, graph: Graph, model: SpikeGCL) -> Codes:
@@ -113,6 +159,11 @@ def open_run(path: Path) -> Run:
         raise RunError(f"there is no run folder {path}; make one with `spikegcl train ... -o {path}`")
     try:
         tables = tomllib.loads((path / "config.toml").read_text("utf-8"))
+        if "method" in tables["run"]:
+            raise RunError(
+                f"{path} is a run of {tables['run']['method']}, and this needs one of SpikeGCL; "
+                "open its codes.arrow or embedding.npy instead"
+            )
         place = {key: value for key, value in tables["graph"].items() if key != "hash"}
         return Run(
             path, from_mapping(tables["settings"]), Source(**place), tables["run"]["seed"], tables["graph"]["hash"]

@@ -43,7 +43,11 @@ def train(
     labels: Labels = None,
     split: SplitFile = None,
     output: Output = Path("runs/latest"),
+    method: Annotated[
+        str, typer.Option(help="spikegcl, another of `spikegcl methods`, or a float one with +sign.")
+    ] = "spikegcl",
     preset: Annotated[str, typer.Option(help="default (any graph) or paper (the paper's datasets).")] = "default",
+    bits: Annotated[int | None, typer.Option(min=1, help="Bits per node, for methods that take a number.")] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", help="key=value, may be repeated.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="First seed; its model and codes are kept.")] = 0,
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds to train.")] = 1,
@@ -51,32 +55,42 @@ def train(
     data_root: DataRoot = None,
     device: Device = "cpu",
     force: Annotated[bool, typer.Option("--force", help="Replace an existing run folder.")] = False,
-    report: Annotated[bool, typer.Option(help="Draw report.html into the run folder.")] = True,
+    report: Annotated[bool, typer.Option(help="Draw report.html into the run folder (SpikeGCL only).")] = True,
     json_: Json = False,
 ) -> None:
-    """Turn a graph into 1-bit codes, judge them beside their floors, write a run folder."""
+    """Turn a graph into 1-bit codes, judge them beside their floors, write a run folder; --method runs any other."""
     from spikegcl import protocol
-    from spikegcl.config import preset as find_preset
+    from spikegcl.baselines import find_method
     from spikegcl.probes import PROBES
-    from spikegcl.runs import new_run, write_run
+    from spikegcl.runs import new_run, write_method_run, write_run
 
     if probe not in PROBES:
         raise typer.BadParameter(f"{probe!r} is unknown; choose {' or '.join(PROBES)}", param_hint="--probe")
+    chosen = find_method(method)
     loaded, source = load(graph, features, labels, split, data_root)
-    config = with_settings(find_preset(preset, loaded.name), settings or [])
-    if loaded.labels is None and "validation" in (config.select, config.stop):
+    given = [*(settings or []), *([] if bits is None else [f"bits={bits}"])]
+    config = with_settings(chosen.settings_for(preset, loaded.name), given)
+    if loaded.labels is None and "validation" in (getattr(config, "select", ""), getattr(config, "stop", "")):
         raise LabelError("this preset selects the epoch by validation accuracy: give --labels, or --set select=last")
+
+    def run(number: int) -> protocol.Judged:
+        with _epoch_bar(f"seed {number}", getattr(config, "epochs", 0)) as on_epoch:
+            return protocol.run_seed(
+                loaded, config, number, method=chosen, probe=probe, on_epoch=on_epoch, device=device
+            )
+
     with new_run(output, force=force) as folder:
-        judged: list[protocol.Judged] = []
-        for number in range(seed, seed + seeds):
-            with _epoch_bar(f"seed {number}", config.epochs) as on_epoch:
-                one = protocol.run_seed(loaded, config, number, probe=probe, on_epoch=on_epoch, device=device)
-            judged.append(one if number == seed else protocol.Judged(judged[0].trained, one.row))
-        rows = [one.row for one in judged]
+        first = run(seed)
+        rows = [first.row, *(run(number).row for number in range(seed + 1, seed + seeds))]
         metrics = {**protocol.summarise(rows), "preset": preset, "run": str(output), "rows": rows}
-        write_run(folder, loaded, judged[0].trained, source, seed=seed, preset=preset, metrics=metrics)
-        if report:
-            _draw_report(folder, loaded, output)
+        if first.fitted.trained is None:
+            write_method_run(
+                folder, loaded, first.fitted, source, method=chosen.name, seed=seed, preset=preset, metrics=metrics
+            )
+        else:
+            write_run(folder, loaded, first.trained, source, seed=seed, preset=preset, metrics=metrics)
+            if report:
+                _draw_report(folder, loaded, output)
     if json_:
         print(json.dumps(metrics))
     else:
@@ -117,26 +131,32 @@ def _epoch_bar(title: str, epochs: int) -> Iterator[Callable[[Epoch], None] | No
         yield advance
 
 
+_FLOORS = {"untrained": "untrained encoder", "projection": "random projection"}
+
+
 def _print_summary(metrics: dict[str, Any], graph: Graph) -> None:
     rows = table("", "")
-    size = (metrics["bits"] + 7) // 8 * graph.num_nodes
     rows.add_row("graph", repr(graph))
     if "test_accuracy" in metrics:
-        count = len(metrics["seeds"])
-        rows.add_row(
-            "test accuracy",
-            f"{percent(metrics['test_accuracy'])} ({metrics['probe']} probe, {count} seed{'s' * (count > 1)})",
-        )
-        rows.add_row("  floor: untrained encoder", percent(metrics["floors"]["untrained"]))
-        rows.add_row("  floor: random projection", percent(metrics["floors"]["projection"]))
+        count, probe = len(metrics["seeds"]), metrics["probe"]
+        judge = "own predictions" if probe == "own" else f"{probe} probe"
+        rows.add_row("test accuracy", f"{percent(metrics['test_accuracy'])} ({judge}, {count} seed{'s' * (count > 1)})")
+        for name, accuracy in metrics["floors"].items():
+            rows.add_row(f"  floor: {_FLOORS.get(name, name)}", percent(accuracy))
     else:
         rows.add_row("test accuracy", "no labels given")
-    rows.add_row("bits per node", str(metrics["bits"]))
-    rows.add_row("size", f"{size / 1e6:.2f} MB packed, {size * 32 / 1e6:.2f} MB as float32 of the same width")
-    firing = f"{100 * metrics['firing_rate']:.1f} %"
-    rows.add_row(
-        "firing rate", f"{firing} ({metrics['dead_bits']:.0f} bits never fire, {metrics['constant_bits']:.0f} always)"
-    )
+    if "bits" in metrics:
+        size = (metrics["bits"] + 7) // 8 * graph.num_nodes
+        rows.add_row("bits per node", str(metrics["bits"]))
+        rows.add_row("size", f"{size / 1e6:.2f} MB packed, {size * 32 / 1e6:.2f} MB as float32 of the same width")
+        firing = f"{100 * metrics['firing_rate']:.1f} %"
+        rows.add_row(
+            "firing rate",
+            f"{firing} ({metrics['dead_bits']:.0f} bits never fire, {metrics['constant_bits']:.0f} always)",
+        )
+    if "dimensions" in metrics:
+        rows.add_row("dimensions", str(metrics["dimensions"]))
+        rows.add_row("size", f"{4 * metrics['dimensions'] * graph.num_nodes / 1e6:.2f} MB as float32")
     rows.add_row("seconds", ", ".join(f"{name} {value:.2f}" for name, value in metrics["seconds"].items()))
     rows.add_row("peak memory", f"{metrics['peak_mb']:.0f} MB")
     rows.add_row("run folder", metrics["run"])
