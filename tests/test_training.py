@@ -9,6 +9,7 @@ from spikegcl.config import Config, preset
 from spikegcl.datasets import load_dataset, make_split
 from spikegcl.errors import ConfigError, FeatureError, LabelError
 from spikegcl.graph import build_graph
+from spikegcl.propagate import plain_torch
 from spikegcl.protocol import firing, run_seed, summarise
 from spikegcl.structural import structural_features
 from spikegcl.training import Session, train
@@ -69,12 +70,15 @@ def test_early_stopping_on_the_loss(graph):
     assert len(trained.history) < 50
 
 
-def test_gradient_norms_have_one_value_a_step(graph):
-    trained = train(graph, SMALL.replace(epochs=1, margin=1.0), gradient_norms=True)
-    norms = trained.history[0].gradient_norms
-    assert norms is not None
+def test_gradient_norms_have_one_value_a_step_and_are_those_of_autograd(graph, monkeypatch):
+    config = SMALL.replace(epochs=1, margin=1.0)
+    norms = train(graph, config).history[0].gradient_norms
     assert len(norms) == 4
     assert all(norm > 0 for norm in norms)
+    with plain_torch():
+        assert train(graph, config).history[0].gradient_norms == pytest.approx(norms, rel=1e-3)
+    monkeypatch.setattr("spikegcl.model.CHUNK_FLOATS", 1)
+    assert train(graph, config).history[0].gradient_norms == pytest.approx(norms, rel=1e-3)
 
 
 def test_features_are_required(graph):

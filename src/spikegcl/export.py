@@ -84,12 +84,11 @@ def currents(model: SpikeGCL, graph: Graph) -> Floats:
     """What the neurons of every node receive at every step: N x T x H, the input of the exported NIR graph."""
     operator = make_operator(graph, model.encoder.operator_kind)
     view = clean_view(operator, Features(graph), model.encoder.groups)
-    model.eval()
-    parts = [
-        model.encoder.currents(view, first, steps).dense().view(graph.num_nodes, steps, -1)
-        for first, steps in model.chunks(graph.num_nodes)
-    ]
-    model.train()
+    with model.frozen():
+        parts = [
+            model.encoder.currents(view, first, steps).dense().view(graph.num_nodes, steps, -1)
+            for first, steps in model.chunks(graph.num_nodes)
+        ]
     return torch.cat(parts, 1).numpy()
 
 

@@ -37,7 +37,10 @@ CALIBRATION_PASSES = 10  # after ten passes the initial statistics weigh 0.9^20 
 
 @dataclass(frozen=True)
 class Epoch:
-    """What one epoch reports to the log and to callbacks. ``gradient_norms`` has one value a step when asked for."""
+    """What one epoch reports to the log and to callbacks.
+
+    ``gradient_norms`` has one value a step: the norm of the loss's gradient at what the neurons of the graph receive.
+    """
 
     epoch: int
     loss: float
@@ -116,12 +119,13 @@ class Session:
     def _calibrate_threshold(self) -> None:
         """Choose the threshold at which the untrained neuron fires at the configured rate, on a sample of nodes."""
         self.warm_up(CALIBRATION_PASSES)
-        model, count = self.model.eval(), self.operator.num_nodes
+        model, count = self.model, self.operator.num_nodes
         sample = torch.randperm(count, generator=noise.generator(self.seed, "threshold"))[:CALIBRATION_NODES]
         sample = sample.to(model.head.device)
-        currents = [
-            model.encoder.currents(self.clean, first, steps).dense()[sample] for first, steps in model.chunks(count)
-        ]
+        with model.frozen():
+            currents = [
+                model.encoder.currents(self.clean, first, steps).dense()[sample] for first, steps in model.chunks(count)
+            ]
         sequence = torch.stack(torch.cat(currents, 1).split(model.channels, 1))
         neuron = model.neuron.neuron
         low, high = 0.0, float(sequence.clamp(min=0).sum(0).max()) + 1e-6
@@ -132,7 +136,6 @@ class Session:
         self.config = self.config.replace(threshold=max(high, 1e-6))
         model.config = self.config
         model.neuron.neuron = replace(neuron, threshold=self.config.threshold)
-        model.train()
 
 
 def train(
@@ -142,7 +145,6 @@ def train(
     seed: int = 0,
     split: Split | None = None,
     on_epoch: Callable[[Epoch], None] | None = None,
-    gradient_norms: bool = False,
     device: torch.device | str = "cpu",
 ) -> Trained:
     """Train SpikeGCL on ``graph`` and return the model with its codes; zero epochs give the untrained encoder.
@@ -164,7 +166,7 @@ def train(
     clock.lap("train")
 
     for epoch in range(1, config.epochs + 1):
-        loss, norms = train_epoch(session, optimiser, epoch, gradient_norms)
+        loss, norms = train_epoch(session, optimiser, epoch)
         seconds, accuracy = clock.lap("train"), None
         if judged and split is not None:
             codes = session.embed()
@@ -189,10 +191,8 @@ def train(
     return Trained(model, config, codes, kept_epoch if history else 0, history, clock.seconds)
 
 
-def train_epoch(
-    session: Session, optimiser: torch.optim.Optimizer, epoch: int, gradient_norms: bool = False
-) -> tuple[float, list[float] | None]:
-    """One pass over all blocks and one optimiser step. Returns the mean loss of a step and the gradient norms.
+def train_epoch(session: Session, optimiser: torch.optim.Optimizer, epoch: int) -> tuple[float, list[float]]:
+    """One pass over all blocks and one optimiser step. Returns the mean loss of a step and a gradient norm a step.
 
     Each chunk of blocks is forwarded in both views, contrasted and backwarded at once, so its activations are freed
     before the next: memory does not grow with the number of steps. The membrane crosses block borders detached.
@@ -201,7 +201,7 @@ def train_epoch(
     positive, negative = session.positive(epoch), session.negative(epoch)
     after_positive, after_negative = model.rest(positive), model.rest(negative)
     total = 0.0
-    norms: list[float] | None = [] if gradient_norms else None
+    norms: list[float] = []
     optimiser.zero_grad(set_to_none=True)
     for first, steps in model.chunks(positive.operator.num_nodes):
         good, after_positive = model.scores(positive, first, steps, after_positive, norms)
