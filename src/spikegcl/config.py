@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from spikegcl.errors import ConfigError
+from spikegcl.errors import ConfigError, PresetMissingError
 from spikegcl.settings import Settings
 
 if TYPE_CHECKING:
@@ -108,11 +108,11 @@ def preset(name: str, dataset: str) -> Config:
     if name == "default":
         return Config()
     if name != "paper":
-        raise ConfigError(f"unknown preset {name!r}; choose default or paper")
+        raise PresetMissingError(f"unknown preset {name!r}; choose default or paper")
     tables = tomllib.loads((resources.files("spikegcl") / "presets" / "paper.toml").read_text("utf-8"))
     if dataset not in tables:
         known = ", ".join(key for key in tables if key != "all")
-        raise ConfigError(f"the paper has no settings for {dataset!r}, only for {known}; use the default preset")
+        raise PresetMissingError(f"the paper has no settings for {dataset!r}, only for {known}; use the default preset")
     return from_mapping({**tables["all"], **tables[dataset]})
 
 

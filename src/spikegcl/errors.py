@@ -31,6 +31,10 @@ class ConfigError(SpikeGCLError):
     """An option has a value that cannot work."""
 
 
+class PresetMissingError(ConfigError):
+    """A method has no settings of that preset for that dataset."""
+
+
 class CodesError(SpikeGCLError):
     """A code file or an operation on codes is invalid."""
 

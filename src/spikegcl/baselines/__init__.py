@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from importlib import resources
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from spikegcl.errors import ConfigError
+from spikegcl.errors import ConfigError, PresetMissingError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +33,9 @@ _HOME = {
     "spikegcl": "spikegcl",
     "gcn": "gcn",
     "dgi": "dgi",
+    "cca-ssg": "cca_ssg",
+    "sugrl": "sugrl",
+    "ggd": "ggd",
 }
 _registered: dict[str, Method] = {}
 
@@ -148,11 +151,12 @@ class Method:
         file = resources.files("spikegcl") / "presets" / f"{self.name.removesuffix(SIGN)}.toml"
         tables = tomllib.loads(file.read_text("utf-8")) if file.is_file() else {}
         if preset not in tables:
-            raise ConfigError(f"{self.name} has no preset {preset!r}; choose one of {', '.join(('default', *tables))}")
+            known = ", ".join(("default", *tables))
+            raise PresetMissingError(f"{self.name} has no preset {preset!r}; choose one of {known}")
         named = tables[preset]
         if dataset not in named:
             known = ", ".join(key for key in named if key != "all")
-            raise ConfigError(f"preset {preset!r} of {self.name} has no {dataset!r}, only {known}; use default")
+            raise PresetMissingError(f"preset {preset!r} of {self.name} has no {dataset!r}, only {known}; use default")
         return self.settings().replace(**{**named.get("all", {}), **named[dataset]})
 
 
