@@ -1,0 +1,365 @@
+"""Codes without gradients: scale the features, propagate them, take components, rotate, cut at the medians.
+
+Every stage is a small frozen value that was fitted on one graph and applies to any graph with the same columns:
+
+    Scaling      features -> centred features (kept sparse: a matrix and the row that is to be subtracted)
+    Propagation  x -> P^k x, or personalised PageRank z <- (1 - restart) P z + restart x
+    Components   graph -> N x k scores: scaling, propagation, PCA
+    Rotation     N x k scores -> N x bits values: ITQ rotations or Gaussian directions
+    Medians      N x bits values -> packed bits
+
+and :class:`ClosedForm` is all of them in a row. Nothing looks at labels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from scipy.sparse.linalg import LinearOperator
+from sklearn.utils.extmath import randomized_svd
+
+from spikegcl import noise
+from spikegcl.bits import pack
+from spikegcl.errors import FeatureError
+from spikegcl.propagate import Operator, make_operator, propagate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from spikegcl.graph import Graph
+
+    Floats = NDArray[np.float32]
+
+CHUNK = 256  # columns propagated at a time
+SKETCH = 512  # random directions that estimate row norms of wider features, to about 3 %
+DENSE_BYTES = 2**28  # propagated features up to this size are kept as a dense matrix while components are fitted
+FIT_NODES = 2**16  # nodes a rotation is fitted on
+BLOCK = 64  # components and bits of one ITQ rotation
+POWER_ITERATIONS = 2  # of the randomised PCA: the spectrum of smoothed features falls quickly
+
+
+# ----------------------------------------------------------------------------------------------------- features
+
+
+@dataclass(frozen=True, eq=False)
+class Centred:
+    """The matrix ``rows - 1 offset^T`` (N x d) with ``rows`` dense or CSR: centred without making it dense."""
+
+    rows: Any
+    offset: Floats
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.rows.shape[0], self.rows.shape[1]
+
+    def times(self, weight: Floats) -> Floats:
+        """The matrix times ``weight`` (d x W): N x W."""
+        return np.asarray(self.rows @ weight - self.offset @ weight, np.float32)
+
+    def transposed_times(self, values: Floats) -> Floats:
+        """The transposed matrix times ``values`` (N x W): d x W."""
+        return np.asarray(self.rows.T @ values - np.outer(self.offset, values.sum(0)), np.float32)
+
+    def columns(self, low: int, high: int) -> Floats:
+        """Columns ``low`` to ``high`` as a dense matrix."""
+        block = self.rows[:, low:high]
+        return np.asarray((block.toarray() if sp.issparse(block) else block) - self.offset[low:high], np.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class Scaling:
+    """How features are brought to one scale. ``weight`` (d) multiplies columns, ``offset`` (d) is subtracted.
+
+    ``words``     columns times idf, rows to unit length, columns centred, everything divided by one deviation
+    ``standard``  columns centred and divided by their deviation; constant columns become zero
+    """
+
+    kind: str
+    weight: Floats
+    offset: Floats
+    scale: float
+
+    def apply(self, features: Any) -> Centred:
+        """Features (N x d, dense or CSR) of any graph with the same columns."""
+        rows = _weighted(features, self.weight, self.kind == "words")
+        return Centred(rows * np.float32(self.scale), self.offset)
+
+
+def fit_scaling(features: Any, kind: str = "auto") -> Scaling:
+    """``auto`` takes ``words`` for sparse features without negative entries, else ``standard``.
+
+    idf = max(0, log(N / (df + 1))) with df the number of nodes that have the word.
+    """
+    count = features.shape[0]
+    if kind == "auto":
+        kind = "words" if sp.issparse(features) and features.data.min(initial=0) >= 0 else "standard"
+    if kind == "words":
+        present = np.asarray((features != 0).sum(0)).ravel()
+        weight = np.maximum(0, np.log(count / (present + 1.0))).astype(np.float32)
+    else:
+        mean, square = _moments(features)
+        deviation = np.sqrt(np.maximum(square - mean**2, 0))
+        varies = deviation > 1e-6 * np.sqrt(square)
+        weight = np.divide(1, deviation, out=np.zeros_like(deviation), where=varies).astype(np.float32)
+    rows = _weighted(features, weight, kind == "words")
+    mean, square = _moments(rows)
+    deviation = float(np.sqrt(np.mean(square - mean**2)))
+    scale = 1 / deviation if kind == "words" and deviation > 0 else 1.0
+    return Scaling(kind, weight, (mean * scale).astype(np.float32), scale)
+
+
+def _weighted(features: Any, weight: Floats, unit: bool) -> Any:
+    rows = (
+        _with_data(features, features.data * weight[features.indices]) if sp.issparse(features) else features * weight
+    )
+    return unit_rows(rows) if unit else rows
+
+
+def unit_rows(rows: Any) -> Any:
+    """Rows divided by their Euclidean length; zero rows stay zero. Dense or CSR."""
+    if not sp.issparse(rows):
+        return rows * _inverse(np.sqrt(np.square(rows).sum(1)))[:, None]
+    inverse = _inverse(np.sqrt(np.asarray(rows.power(2).sum(1)).ravel()))
+    return _with_data(rows, rows.data * np.repeat(inverse, np.diff(rows.indptr)))
+
+
+def _with_data(rows: Any, data: Floats) -> Any:
+    return sp.csr_array((data, rows.indices, rows.indptr), rows.shape)
+
+
+def _inverse(length: NDArray[Any]) -> Floats:
+    return np.divide(1, length, out=np.zeros_like(length), where=length > 0).astype(np.float32)
+
+
+def _moments(features: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    square = features.power(2) if sp.issparse(features) else np.square(features, dtype=np.float64)
+    return (
+        np.asarray(features.mean(0, dtype=np.float64)).ravel(),
+        np.asarray(square.mean(0, dtype=np.float64)).ravel(),
+    )
+
+
+# -------------------------------------------------------------------------------------------------- propagation
+
+
+@dataclass(frozen=True)
+class Propagation:
+    """P^hops x with ``restart`` 0, else z <- (1 - restart) P z + restart x from z = x, ``hops`` times."""
+
+    hops: int = 10
+    restart: float = 0.15
+
+    def apply(self, operator: Operator, x: Floats) -> Floats:
+        """x is N x W."""
+        start = torch.from_numpy(np.ascontiguousarray(x, np.float32))
+        z = start
+        for _ in range(self.hops):
+            z = propagate(operator, z)
+            if self.restart:
+                z = z.mul_(1 - self.restart).add_(start, alpha=self.restart)
+        out: Floats = z.numpy()
+        return out
+
+
+PPR = Propagation()
+TWO_HOPS = Propagation(2, 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Propagated:
+    """Scaled and propagated features of a graph, row i times ``inverse[i]``; never all in memory.
+
+    A product with W columns propagates these, not the d columns of the features; P is symmetric, so the transposed
+    product propagates its argument.
+    """
+
+    operator: Operator
+    features: Centred
+    propagation: Propagation
+    inverse: Floats
+
+    def times(self, weight: Floats) -> Floats:
+        return self.propagation.apply(self.operator, self.features.times(weight)) * self.inverse[:, None]
+
+    def transposed_times(self, values: Floats) -> Floats:
+        return self.features.transposed_times(self.propagation.apply(self.operator, values * self.inverse[:, None]))
+
+    def blocks(self) -> Iterator[Floats]:
+        """The matrix itself, CHUNK columns at a time."""
+        for low in range(0, self.features.shape[1], CHUNK):
+            block = self.features.columns(low, low + CHUNK)
+            yield self.propagation.apply(self.operator, block) * self.inverse[:, None]
+
+
+def propagated(graph: Graph, scaling: Scaling, propagation: Propagation, *, unit: bool) -> Propagated:
+    """Features of ``graph`` scaled and propagated, with ``unit`` rows of length one.
+
+    Lengths are exact up to ``4 * SKETCH`` columns; those of wider features are estimated from ``SKETCH`` random
+    directions, always the same ones.
+    """
+    if graph.features is None:
+        raise FeatureError("the graph has no features; give some, or use spikegcl.structural_features(graph)")
+    count, width = graph.features.shape
+    whole = Propagated(make_operator(graph), scaling.apply(graph.features), propagation, np.ones(count, np.float32))
+    if not unit:
+        return whole
+    if width <= 4 * SKETCH:
+        square = sum(np.square(block).sum(1) for block in whole.blocks())
+    else:
+        rng = np.random.default_rng(noise.derive("row lengths", width))
+        directions = rng.standard_normal((width, SKETCH), dtype=np.float32) / np.float32(np.sqrt(SKETCH))
+        square = np.square(whole.times(directions)).sum(1)
+    return Propagated(whole.operator, whole.features, propagation, _inverse(np.sqrt(square)))
+
+
+# --------------------------------------------------------------------------------------------------- components
+
+
+@dataclass(frozen=True, eq=False)
+class Components:
+    """Principal components of the scaled, propagated features of one graph, for any graph with the same columns.
+
+    ``directions`` d x k, ``centre`` k (the mean in these directions); with ``unit`` the rows have length one before
+    and after the projection. ``offset`` k and ``scale`` bring the scores of the fitted graph to mean zero and one
+    overall deviation.
+    """
+
+    scaling: Scaling
+    propagation: Propagation
+    unit: bool
+    directions: Floats
+    centre: Floats
+    offset: Floats
+    scale: float
+
+    def apply(self, graph: Graph) -> Floats:
+        """Scores of every node, N x k, by falling variance."""
+        return (self._raw(graph) - self.offset) * np.float32(self.scale)
+
+    def _raw(self, graph: Graph) -> Floats:
+        scores = propagated(graph, self.scaling, self.propagation, unit=self.unit).times(self.directions) - self.centre
+        rows: Floats = unit_rows(scores) if self.unit else scores
+        return rows
+
+
+def fit_components(
+    graph: Graph,
+    count: int,
+    *,
+    propagation: Propagation = PPR,
+    scaling: str = "auto",
+    unit: bool = True,
+    seed: int = 0,
+) -> Components:
+    """The first ``count`` components (at most d and N - 1), by a randomised singular value decomposition."""
+    scale = fit_scaling(graph.features, scaling)
+    rows = propagated(graph, scale, propagation, unit=unit)
+    nodes, width = rows.features.shape
+    count = min(count, width, nodes - 1)
+    mean = rows.transposed_times(np.ones((nodes, 1), np.float32))[:, 0] / nodes
+    _, _, directions = randomized_svd(
+        _matrix(rows, mean), count, n_iter=POWER_ITERATIONS, random_state=noise.derive(seed, "components")
+    )
+    directions = np.ascontiguousarray(directions.T, np.float32)
+    fitted = Components(scale, propagation, unit, directions, mean @ directions, np.zeros(count, np.float32), 1.0)
+    raw = fitted._raw(graph)
+    deviation = float(np.sqrt(raw.var(axis=0, dtype=np.float64).mean()))
+    return Components(
+        scale, propagation, unit, directions, fitted.centre, raw.mean(0), 1 / deviation if deviation > 0 else 1.0
+    )
+
+
+def _matrix(rows: Propagated, mean: Floats) -> Any:
+    """``rows`` minus its mean row, for products: dense where it is small, else as an operator."""
+    nodes, width = rows.features.shape
+    if nodes * width * 4 <= DENSE_BYTES:
+        return np.concatenate(list(rows.blocks()), axis=1) - mean
+    column = mean[:, None]
+    return LinearOperator(
+        (nodes, width),
+        matvec=lambda x: rows.times(x.reshape(-1, 1)) - mean @ x,
+        matmat=lambda x: rows.times(x) - mean @ x,
+        rmatmat=lambda y: rows.transposed_times(y) - column * y.sum(0),
+        dtype=np.float32,
+    )
+
+
+# ------------------------------------------------------------------------------------------------ rotation, bits
+
+
+@dataclass(frozen=True, eq=False)
+class Rotation:
+    """Directions (k x bits) whose signs are the bits."""
+
+    directions: Floats
+
+    def apply(self, scores: Floats) -> Floats:
+        """Scores (N x k or wider; the first k count) -> values, N x bits."""
+        return scores[:, : len(self.directions)] @ self.directions
+
+
+def gaussian_rotation(components: int, bits: int, seed: int = 0) -> Rotation:
+    """Independent Gaussian directions over ``components`` scores."""
+    rng = np.random.default_rng(noise.derive(seed, "gaussian"))
+    return Rotation(rng.standard_normal((components, bits), dtype=np.float32))
+
+
+def fit_itq(scores: Floats, bits: int, *, seed: int = 0, iterations: int = 25, block: int = BLOCK) -> Rotation:
+    """ITQ (Gong and Lazebnik, CVPR 2011): rotations R that bring scores V close to signs, min ||sign(V R) - V R||.
+
+    One rotation turns the first min(block, bits, k) components into as many bits; more bits come from further
+    rotations of the same components, each from its own random start. Fitted on at most ``FIT_NODES`` nodes.
+    """
+    rng = np.random.default_rng(noise.derive(seed, "itq"))
+    width = min(block, bits, scores.shape[1])
+    values = scores[:, :width]
+    if len(values) > FIT_NODES:
+        values = values[rng.choice(len(values), FIT_NODES, replace=False)]
+    rotations = []
+    for _ in range(0, bits, width):
+        rotation = np.linalg.qr(rng.standard_normal((width, width)))[0].astype(np.float32)
+        for _ in range(iterations):
+            left, _, right = np.linalg.svd(np.where(values @ rotation > 0, np.float32(1), np.float32(-1)).T @ values)
+            rotation = (left @ right).T
+        rotations.append(rotation)
+    return Rotation(np.ascontiguousarray(np.concatenate(rotations, axis=1)[:, :bits]))
+
+
+@dataclass(frozen=True, eq=False)
+class Medians:
+    """Thresholds (bits) between zeros and ones."""
+
+    thresholds: Floats
+
+    def apply(self, values: Floats) -> NDArray[np.uint8]:
+        """N x bits -> packed bits, N x ceil(bits / 8): one where a value is above its threshold."""
+        return pack(values > self.thresholds)
+
+
+def fit_medians(values: Floats) -> Medians:
+    """The median of every column: half of the nodes get a one."""
+    return Medians(np.median(values, axis=0).astype(np.float32))
+
+
+@dataclass(frozen=True, eq=False)
+class ClosedForm:
+    """Components, rotation and medians of one graph: codes of any graph with the same columns."""
+
+    components: Components
+    rotation: Rotation
+    medians: Medians
+
+    def apply(self, graph: Graph) -> NDArray[np.uint8]:
+        """Packed codes of every node."""
+        return self.medians.apply(self.rotation.apply(self.components.apply(graph)))
+
+
+def component_count(bits: int) -> int:
+    """Components that suit a number of bits: as many as bits, at least 128 (a graph may have fewer columns)."""
+    return max(128, bits)
