@@ -1,10 +1,15 @@
 """Codes in a scikit-learn pipeline: all nodes are there, labels are known for a tenth of them."""
 
+from pathlib import Path
+
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
 from spikegcl import SpikeGCLEmbedder, load_dataset
+
+folder = Path("build/examples")
+folder.mkdir(parents=True, exist_ok=True)
 
 graph = load_dataset("digits")
 known = np.random.default_rng(0).random(graph.num_nodes) < 0.1
@@ -15,9 +20,9 @@ pipe.fit(graph, graph.labels, logisticregression__sample_weight=known.astype(flo
 accuracy = (pipe.predict(graph) == graph.labels)[~known].mean()
 print(f"{known.sum()} labels, {100 * accuracy:.1f} % of the other {(~known).sum()} nodes right")
 
+# Saved without pickle; the output is a choice made at use.
 embedder = pipe[0]
-embedder.save("digits.safetensors")
-again = SpikeGCLEmbedder.load("digits.safetensors").set_params(output="rate")
-print(
-    f"codes {embedder.codes_.packed.nbytes / 1e3:.0f} kB packed; firing rates by channel {again.transform(graph).shape}"
-)
+embedder.save(folder / "digits.safetensors")
+again = SpikeGCLEmbedder.load(folder / "digits.safetensors").set_params(output="rate")
+rates = again.transform(graph)
+print(f"codes {embedder.codes_.packed.nbytes / 1e3:.0f} kB packed; firing rates by channel {rates.shape}")
