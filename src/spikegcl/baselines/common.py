@@ -1,4 +1,4 @@
-"""What the trained methods share: the graph convolution, seeded initialisation, the training loop, classifiers."""
+"""What the trained methods share: layers, seeded initialisation, the training loop, classifiers."""
 
 from __future__ import annotations
 
@@ -23,6 +23,18 @@ if TYPE_CHECKING:
 
     from spikegcl.graph import Graph, Split
     from spikegcl.settings import Settings
+
+
+class Linear(nn.Module):
+    """x W + b: N x d_in -> N x d_out. Unlike torch's, it also takes the :class:`Inputs` of a view."""
+
+    def __init__(self, width_in: int, width_out: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(width_in, width_out))
+        self.bias = nn.Parameter(torch.zeros(width_out))
+
+    def forward(self, x: Tensor | Inputs) -> Tensor:
+        return x @ self.weight + self.bias
 
 
 class Convolution(nn.Module):
