@@ -60,7 +60,7 @@ def gradients(model):
 def test_currents_and_gradients_agree_with_the_dense_reference(graph, layers, encoder, norm, activation, dropped, wide):
     model, groups = build(graph, layers=layers, encoder=encoder, batch_norm=norm, activation=activation)
     if wide:  # more columns than channels: the weights are multiplied before the graph
-        model.encoder.propagates_first = lambda first, steps: False
+        model.encoder.propagates_first = False
     operator = make_operator(graph, model.encoder.operator_kind)
     drop = 0.4 if dropped else 0.0
     view = corrupt(operator, Features(graph), groups, edge_drop=drop, shuffle=True, drop=0.0, key=7)

@@ -12,7 +12,7 @@ from spikegcl.graph import build_graph
 from spikegcl.propagate import plain_torch
 from spikegcl.protocol import firing, run_seed, summarise
 from spikegcl.structural import structural_features
-from spikegcl.training import Session, train
+from spikegcl.training import Session, embed_graph, train
 
 SMALL = Config(steps=4, channels=16, epochs=3, threshold=0.05)
 
@@ -29,6 +29,15 @@ def test_every_encoder_and_neuron_learns(graph, encoder, neuron):
     trained = train(graph, SMALL.replace(encoder=encoder, neuron=neuron, epochs=25, margin=1.0, tau=1.5), seed=0)
     losses = [epoch.loss for epoch in trained.history]
     assert np.mean(losses[-3:]) < 0.97 * losses[0]
+
+
+@pytest.mark.parametrize("channels", [5, 16])  # products of few columns are a case of their own (propagate.NARROW)
+@pytest.mark.parametrize("encoder", ["gcn", "sage", "gat"])
+def test_codes_do_not_depend_on_the_order_in_which_training_keeps_the_nodes(graph, encoder, channels):
+    session = Session(graph, SMALL.replace(encoder=encoder, channels=channels), 0)
+    session.warm_up(2)
+    assert not np.array_equal(session.order, np.arange(graph.num_nodes))
+    assert np.array_equal(session.embed(), embed_graph(session.model, graph))
 
 
 @pytest.mark.parametrize("layers", [1, 2, 3])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -17,10 +16,6 @@ if TYPE_CHECKING:
     from spikegcl.search import Index
     from spikegcl.structural import structural_features
     from spikegcl.training import embed_graph, train
-
-# torch and numba bring an OpenMP pool each, and an idle pool that spins steals the cores from the other one. Let idle
-# threads sleep soon. It has to be set before either is loaded.
-os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 __version__ = "0.1.0"
 

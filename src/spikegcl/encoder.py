@@ -107,10 +107,10 @@ class Norm(nn.Module):
         self.register_buffer("mean", torch.zeros(width))
         self.register_buffer("var", torch.ones(width))
 
-    def affine(self, mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor]:
-        """Scale s and offset o such that BN(x) = x s + o, for statistics of shape ... x width."""
-        scale = self.gamma * torch.rsqrt(var + EPS)
-        return scale, self.beta - mean * scale
+    def affine(self, mean: Tensor, var: Tensor, columns: slice = slice(None)) -> tuple[Tensor, Tensor]:
+        """Scale s and offset o such that BN(x) = x s + o on ``columns``, for statistics of shape ... x columns."""
+        scale = self.gamma[columns] * torch.rsqrt(var + EPS)
+        return scale, self.beta[columns] - mean * scale
 
     @torch.no_grad()
     def observe(self, mean: Tensor, var: Tensor) -> None:
@@ -129,6 +129,9 @@ class Encoder(nn.Module):
         rng = noise.generator(seed, "encoder")
         self.groups, self.kind, self.channels = groups, config.encoder, config.channels
         self.activation = config.activation
+        # P is applied to the features of a step, or to their product with the weights: the same result, and the one
+        # that moves fewer columns wins. Products also go back through P, features have to be made dense for it.
+        self.propagates_first = self.kind != "gat" and len(groups.order) <= groups.steps * self.channels
         self.first = Convolution(self.kind, groups.sizes.tolist(), self.channels, groups.steps, rng)
         self.shared = nn.ModuleList(
             Convolution(self.kind, [self.channels], self.channels, 1, rng) for _ in range(config.layers - 1)
@@ -140,15 +143,6 @@ class Encoder(nn.Module):
     @property
     def operator_kind(self) -> str:
         return OPERATORS[self.kind]
-
-    def propagates_first(self, first: int, steps: int) -> bool:
-        """Whether P is applied to the features of these steps rather than to their products with the weights.
-
-        Both orders give the same result; the one that moves fewer columns through P wins. Products also go back
-        through P in the backward pass, features never do, but they have to be made dense to be propagated.
-        """
-        width = self.groups.bounds[first + steps] - self.groups.bounds[first]
-        return self.kind != "gat" and width <= steps * self.channels
 
     def currents(self, view: View, first: int, steps: int) -> Affine:
         """Currents of K = ``steps`` steps, N x K*H, still to be shifted (:class:`Affine`).
@@ -180,21 +174,27 @@ class Encoder(nn.Module):
             mean, var = view.moments if self.training else (self.input_norm.mean, self.input_norm.var)
             if self.training and first == 0:
                 self.input_norm.observe(mean[None], var[None])
-            scale, offset = self.input_norm.affine(mean, var)
-        weights = [w if scale is None else w * scale[:, None] for w in convolution.weights()]
-        shifts = [_group_sums(w, offset, own, low, high, steps) for w in convolution.weights()]
+            scale, offset = self.input_norm.affine(mean[low:high], var[low:high], slice(low, high))
+        weights = [_rows(w, low, high) for w in convolution.weights()]
+        shifts = [_group_sums(w, offset, own, steps) for w in weights]
+        weights = [w if scale is None else w * scale[:, None] for w in weights]
         bias = convolution.bias[first : first + steps].reshape(-1)
-        if self.propagates_first(first, steps):
+        if self.propagates_first:
             gathered = (
                 None if view.kept is not None and len(weights) == 1 else view.features.gather(view.columns, low, high)
             )
             spread = view.kept[:, low:high] if view.kept is not None else propagate(view.operator, gathered)  # type: ignore[arg-type]
-            parts = [block_linear(spread, weights[0][low:high], own)]
+            parts = [block_linear(spread, weights[0], own)]
             if len(weights) == 2:
-                parts.append(block_linear(gathered, weights[1][low:high], own))  # type: ignore[arg-type]
+                parts.append(block_linear(gathered, weights[1], own))  # type: ignore[arg-type]
         else:
-            z = [group_linear(view.features, view.columns, self.groups, first, steps, w) for w in weights]
-            parts = [self._aggregate(convolution, view.operator, z[0], shifts[0]), *z[1:]]
+            parts = [group_linear(view.features, view.columns, self.groups, first, steps, w) for w in weights]
+            gat = self.kind == "gat"
+            parts[0] = (
+                self._attend(convolution, view.operator, parts[0], shifts[0])
+                if gat
+                else propagate(view.operator, parts[0])
+            )
         return self._combine(view.operator, parts, shifts, bias)
 
     def _shared_layer(
@@ -208,22 +208,23 @@ class Encoder(nn.Module):
     ) -> Affine:
         width = self.channels
         bounds = range(0, (steps + 1) * width, width)
-        z, shifts = [], []
-        for weight in convolution.weights():
+        spread = h if self.kind == "gat" else propagate(operator, h)
+        parts, shifts = [], []
+        for weight, x in zip(convolution.weights(), (spread, h), strict=False):
             stacked = weight.expand(steps, -1, -1) if scale is None else weight * scale[:, :, None]
-            z.append(block_linear(h, stacked.reshape(steps * width, width), bounds))
-            shifts.append((offset @ weight).reshape(-1) if offset is not None else weight.new_zeros(steps * width))
-        parts = [self._aggregate(convolution, operator, z[0], shifts[0]), *z[1:]]
+            parts.append(block_linear(x, stacked.reshape(steps * width, width), bounds))
+            zero = weight.new_zeros(steps * width)
+            shifts.append(zero if offset is None else (offset[:, :, None] * weight).sum(1).reshape(-1))
+        if self.kind == "gat":
+            parts = [self._attend(convolution, operator, parts[0], shifts[0])]
         return self._combine(operator, parts, shifts, convolution.bias.expand(steps, -1).reshape(-1))
 
-    def _aggregate(self, convolution: Convolution, operator: Operator, z: Tensor, shift: Tensor) -> Tensor:
-        if self.kind != "gat":
-            return propagate(operator, z)
+    def _attend(self, convolution: Convolution, operator: Operator, z: Tensor, shift: Tensor) -> Tensor:
         if self._mirror is None or self._mirror[0].indices is not operator.indices:
             self._mirror = (operator, mirror_edges(operator))
         out = []
         for part, constant in zip(z.split(self.channels, 1), shift.split(self.channels), strict=True):
-            mine, other = convolution.attention @ (part + constant).T
+            mine, other = ((part + constant)[:, None] * convolution.attention).sum(2).unbind(1)
             out.append(attend(operator, part.contiguous(), mine, other, self._mirror[1]))
         return torch.cat(out, 1)
 
@@ -238,8 +239,22 @@ def _uniform(shape: tuple[int, int], bound: float, rng: torch.Generator) -> Tens
     return torch.empty(shape).uniform_(-bound, bound, generator=rng)
 
 
-def _group_sums(weight: Tensor, offset: Tensor | None, own: object, low: int, high: int, steps: int) -> Tensor:
+def _rows(parameter: Tensor, low: int, high: int) -> Tensor:
+    """Rows of a parameter; their gradient is added to those rows of the parameter's.
+
+    Plain slicing would fill and add a gradient of the parameter's full size for every chunk of steps.
+    """
+    if not torch.is_grad_enabled():
+        return parameter[low:high]
+    if parameter.grad is None:
+        parameter.grad = torch.zeros_like(parameter)
+    rows = parameter.detach()[low:high].requires_grad_()
+    rows.grad = parameter.grad[low:high]
+    return rows
+
+
+def _group_sums(weight: Tensor, offset: Tensor | None, own: object, steps: int) -> Tensor:
     """The constant row that the offsets of a group's columns add to its product: (K*H)."""
     if offset is None:
         return weight.new_zeros(steps * weight.shape[1])
-    return block_linear(offset[None, low:high], weight[low:high], own).reshape(-1)  # type: ignore[arg-type]
+    return block_linear(offset[None], weight, own).reshape(-1)  # type: ignore[arg-type]

@@ -158,19 +158,14 @@ def count_pass(model: SpikeGCL, nodes: int, edges: int, fired: tuple[int, ...]) 
         layer l > 1  N T H^2 products, T M H along edges
         neuron       N T H (one charge a step and channel), and the spikes that were fired
 
-    In layer 1 the pass moves the c_t columns of a group along the edges, or the H columns of its product, whichever
-    is fewer over the steps that are computed together. Zeros in a bag of words are counted like other numbers.
+    In layer 1 the pass moves the c_t columns of the groups along the edges, or the H columns of their products,
+    whichever is fewer in all. Zeros in a bag of words are counted like other numbers.
     """
     encoder = model.encoder
     groups, channels, steps = encoder.groups, model.channels, model.steps
     matrices = len(encoder.first.weights())
     entries = edges + (0 if encoder.operator_kind == "mean" else nodes)
-    moved = sum(
-        int(groups.bounds[first + number] - groups.bounds[first])
-        if encoder.propagates_first(first, number)
-        else number * channels
-        for first, number in model.chunks(nodes)
-    )
+    moved = len(groups.order) if encoder.propagates_first else steps * channels
     # Attention scores: two dot products a node, and one weighting an edge beyond the weighted sum itself.
     attention = steps * (2 * nodes * channels + entries) if encoder.kind == "gat" else 0
     width = len(groups.order)

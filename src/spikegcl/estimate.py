@@ -144,7 +144,7 @@ def estimate(graph: Graph, config: Config, machine: Machine | None = None) -> Es
 def keeps_propagated(model: SpikeGCL, graph: Graph) -> bool:
     """Whether training keeps P X of the clean graph."""
     bytes_ = graph.num_nodes * graph.num_features * 4
-    return bool(model.encoder.propagates_first(0, model.steps)) and bytes_ <= training.KEEP_PROPAGATED
+    return model.encoder.propagates_first and bytes_ <= training.KEEP_PROPAGATED
 
 
 def count_work(model: SpikeGCL, graph: Graph, *, backward: bool) -> Work:
@@ -171,7 +171,7 @@ def _chunk(model: SpikeGCL, graph: Graph, first: int, steps: int, *, backward: b
     products = (3 if backward else 1) * layers * columns * model.channels
     gathered = sparse = 0.0
     values = graph.features.nnz * width / graph.num_features if graph.is_sparse else float(nodes * width)
-    if encoder.propagates_first(first, steps):
+    if encoder.propagates_first:
         moved += 0 if kept else width
         products += both * width * model.channels
         gathered = values if not kept or matrices == 2 else 0.0
@@ -212,7 +212,7 @@ def count_bytes(model: SpikeGCL, graph: Graph) -> float:
     first, steps = next(model.chunks(nodes))
     width, columns = int(encoder.groups.bounds[first + steps] - encoder.groups.bounds[first]), steps * model.channels
     # Per view the propagated features and two activations a layer wait for the backward pass; three more are in work.
-    waiting = columns * 2 * max(1, len(encoder.shared)) + (width if encoder.propagates_first(first, steps) else 0)
+    waiting = columns * 2 * max(1, len(encoder.shared)) + (width if encoder.propagates_first else 0)
     training_ = 4.0 * nodes * (2 * waiting + 3 * columns + 4 * model.channels)
     if encoder.kind == "gat":  # scores, weights and index arrays of every edge, for each step and layer in flight
         training_ += 2 * steps * (len(encoder.shared) + 1) * 8 * adjacency

@@ -128,7 +128,7 @@ class _ScoreSpikes(torch.autograd.Function):
         kernels.score_spikes_backward(
             charged.numpy(), start.numpy(), grads[0].contiguous().numpy(), ctx.block, *ctx.call,
             head.detach().numpy(), kernels.SURROGATES[ctx.neuron.surrogate], np.float32(ctx.neuron.alpha),
-            reach.numpy(), charged.numpy(), head_grad.numpy(), bias_grad.numpy(), shift_grad.numpy(), tau_grad.numpy(),
+            reach.numpy(), head_grad.numpy(), bias_grad.numpy(), shift_grad.numpy(), tau_grad.numpy(),
         )  # fmt: skip
         by_tau = None if ctx.neuron.kind == "IF" else tau_grad.sum() * float(ctx.call[1])
         return charged, None, shift_grad.sum(0), bias_grad.sum(0), by_tau, head_grad.sum(0), None, None, None

@@ -60,6 +60,13 @@ def _exp(x):
 # ---------------------------------------------------------------------------------------------- sparse products
 
 
+@njit(inline="always")
+def _first_row(indptr, block):
+    """Where row block ``block`` of BLOCKS begins when each is to hold the same number of edges."""
+    last = len(indptr) - 1
+    return last if block == BLOCKS else np.searchsorted(indptr, indptr[last] * block // BLOCKS)
+
+
 @njit(parallel=True, nogil=True, cache=True, fastmath=_FAST)
 def spmm(indptr, indices, values, x, out):
     """out[i] = sum over e in row i of values[e] * x[indices[e]]; x and out are N x W.
@@ -67,20 +74,35 @@ def spmm(indptr, indices, values, x, out):
     Four edges at a time: the target row is then read and written a quarter as often.
     """
     width = x.shape[1]
-    for i in prange(out.shape[0]):
-        begin, end = indptr[i], indptr[i + 1]
-        whole = begin + (end - begin) // 4 * 4
-        for c in range(width):
-            out[i, c] = _F0
-        for e in range(begin, whole, 4):
-            v0, v1, v2, v3 = values[e], values[e + 1], values[e + 2], values[e + 3]
-            j0, j1, j2, j3 = indices[e], indices[e + 1], indices[e + 2], indices[e + 3]
+    for block in prange(BLOCKS):
+        for i in range(_first_row(indptr, block), _first_row(indptr, block + 1)):
+            begin, end = indptr[i], indptr[i + 1]
+            whole = begin + (end - begin) // 4 * 4
             for c in range(width):
-                out[i, c] += v0 * x[j0, c] + v1 * x[j1, c] + v2 * x[j2, c] + v3 * x[j3, c]
-        for e in range(whole, end):
-            v, j = values[e], indices[e]
-            for c in range(width):
-                out[i, c] += v * x[j, c]
+                out[i, c] = _F0
+            for e in range(begin, whole, 4):
+                v0, v1, v2, v3 = values[e], values[e + 1], values[e + 2], values[e + 3]
+                j0, j1, j2, j3 = indices[e], indices[e + 1], indices[e + 2], indices[e + 3]
+                for c in range(width):
+                    out[i, c] += v0 * x[j0, c] + v1 * x[j1, c] + v2 * x[j2, c] + v3 * x[j3, c]
+            for e in range(whole, end):
+                v, j = values[e], indices[e]
+                for c in range(width):
+                    out[i, c] += v * x[j, c]
+
+
+@njit(nogil=True, cache=True)
+def nonzero_rows(x, rows):
+    """Write the numbers of the rows of x that are not all zero to the front of ``rows``; returns how many."""
+    count = 0
+    for i in range(x.shape[0]):
+        c = 0
+        while c < x.shape[1] and x[i, c] == _F0:
+            c += 1
+        if c < x.shape[1]:
+            rows[count] = i
+            count += 1
+    return count
 
 
 @njit(parallel=True, nogil=True, cache=True)
@@ -394,12 +416,13 @@ def score_spikes(current, reach, shift, bias, membrane, decay, gain, threshold, 
 @njit(parallel=True, nogil=True, cache=True, fastmath=_FAST)
 def score_spikes_backward(
     charged, start, grad_scores, block_length, decay, gain, threshold, subtract, head, surrogate, alpha, reach,
-    out, head_grad, bias_grad, shift_grad, tau_grad,
+    head_grad, bias_grad, shift_grad, tau_grad,
 ):  # fmt: skip
     """Gradients of :func:`score_spikes`, back in time within blocks of ``block_length`` steps.
 
-    ``out`` (N x K*H, may be ``charged`` itself) receives the gradient of the current; the ``*_grad`` arrays are block
-    sums (BLOCKS x ...), zeroed. ``tau_grad`` lacks the factor 1 / tau: dV / dtau = -(V - V') / tau.
+    In place: ``charged`` (N x K*H) becomes the gradient of the current. The ``*_grad`` arrays are block sums
+    (BLOCKS x ...), zeroed. ``tau_grad`` lacks the factor 1 / tau: dV / dtau = -(V - V') / tau. The work on a row is cut
+    into short loops over few arrays each, because those vectorise.
     """
     channels = len(head)
     steps = grad_scores.shape[1]
@@ -416,11 +439,23 @@ def score_spikes_backward(
             for k in range(steps - 1, -1, -1):
                 base = k * channels
                 g = grad_scores[n, k]
-                row, result = charged[n, base : base + channels], out[n, base : base + channels]
+                row = charged[n, base : base + channels]
                 if block_length == 1 and g == _F0:
                     for h in range(channels):
-                        result[h] = _F0
+                        row[h] = _F0
                     continue
+                _slopes(surrogate, row, threshold, alpha, slopes)
+                for h in range(channels):
+                    by_head[h] += g * np.float32(row[h] >= threshold)
+                carries = (k + 1) % block_length != 0 and k != steps - 1
+                if carries:
+                    for h in range(channels):
+                        lost = subtract * threshold + (_F1 - subtract) * row[h]
+                        stays = _F1 - (_F1 - subtract) * np.float32(row[h] >= threshold)
+                        slopes[h] = (g * head[h] - carried[h] * lost) * slopes[h] + carried[h] * stays
+                else:
+                    for h in range(channels):
+                        slopes[h] *= g * head[h]
                 if k == 0:
                     for h in range(channels):
                         before[h] = start[n, h]
@@ -428,24 +463,17 @@ def score_spikes_backward(
                     previous = charged[n, base - channels : base]
                     for h in range(channels):
                         before[h] = _reset(previous[h], np.float32(previous[h] >= threshold), threshold, subtract)
-                carry = _F0 if (k + 1) % block_length == 0 or k == steps - 1 else _F1
-                by_bias, by_shift = bias_grad[block, base : base + channels], shift_grad[block, base : base + channels]
-                _slopes(surrogate, row, threshold, alpha, slopes)
                 by_tau = _F0
                 for h in range(channels):
-                    v = row[h]
-                    fired = np.float32(v >= threshold)
-                    after = carried[h] * carry
-                    lost = subtract * threshold + (_F1 - subtract) * v
-                    gv = (g * head[h] - after * lost) * slopes[h] + after * (_F1 - (_F1 - subtract) * fired)
-                    gi = gv * gain
-                    by_tau -= gv * (v - before[h])
-                    carried[h] = gv * decay
-                    result[h] = gi
-                    by_head[h] += g * fired
-                    by_bias[h] += gi
-                    by_shift[h] += gi * arrives
+                    by_tau -= slopes[h] * (row[h] - before[h])
                 tau_grad[block] += by_tau
+                by_bias, by_shift = bias_grad[block, base : base + channels], shift_grad[block, base : base + channels]
+                for h in range(channels):
+                    carried[h] = slopes[h] * decay
+                    row[h] = slopes[h] * gain
+                for h in range(channels):
+                    by_bias[h] += row[h]
+                    by_shift[h] += row[h] * arrives
 
 
 @njit(parallel=True, nogil=True, cache=True, fastmath=_FAST)

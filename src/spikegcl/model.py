@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from spikegcl.groups import Groups
 
 # Floats of one activation tensor (N x K*H) that are worth keeping in flight: small graphs take many steps at once to
-# amortise calls, large ones one step at a time. 2^20 floats are 4 MB, about what stays in the cache of a few cores.
-CHUNK_FLOATS = 2**20
+# amortise calls, large ones one step at a time. Between 2^20 and 2^23 the speed hardly changes; 2^21 floats are 8 MB.
+CHUNK_FLOATS = 2**21
 
 
 class SpikeGCL(nn.Module):

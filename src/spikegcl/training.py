@@ -19,7 +19,7 @@ from spikegcl.memory import reuse_freed_memory
 from spikegcl.model import SpikeGCL, margin_loss
 from spikegcl.neurons import run
 from spikegcl.probes import linear_probe
-from spikegcl.propagate import Features, make_operator, propagate
+from spikegcl.propagate import Features, local_order, make_operator, propagate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -74,8 +74,9 @@ class Session:
         self.config = fit_to_graph(config, graph)
         self.groups = make_groups(graph, self.config.steps, self.config.grouping, seed)
         self.model = SpikeGCL(self.config, self.groups, seed).to(device)
-        self.operator = make_operator(graph, self.model.encoder.operator_kind, device)
-        self.features = Features(graph, device)
+        self.order = local_order(graph)
+        self.operator = make_operator(graph, self.model.encoder.operator_kind, device, self.order)
+        self.features = Features(graph, device, self.order)
         self.seed = seed
         self.clean = self._clean()
         if self.config.threshold == 0:
@@ -85,13 +86,15 @@ class Session:
         """The view that is embedded, with P X kept where it will be used and fits."""
         view = clean_view(self.operator, self.features, self.groups)
         count, width = self.features.shape
-        if self.model.encoder.propagates_first(0, self.groups.steps) and count * width * 4 <= KEEP_PROPAGATED:
+        if self.model.encoder.propagates_first and count * width * 4 <= KEEP_PROPAGATED:
             view = replace(view, kept=propagate(self.operator, self.features.gather(view.columns, 0, width)))
         return view
 
     def embed(self) -> NDArray[np.uint8]:
         """Codes of the graph as it is (packed)."""
-        codes: NDArray[np.uint8] = self.model.embed(self.clean).cpu().numpy()
+        packed: NDArray[np.uint8] = self.model.embed(self.clean).cpu().numpy()
+        codes = np.empty_like(packed)
+        codes[self.order] = packed
         return codes
 
     @torch.no_grad()
