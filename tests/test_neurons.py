@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spikegcl.errors import ConfigError
-from spikegcl.neurons import SURROGATES, Neuron, SpikingNeuron, fire, run, step
+from spikegcl.neurons import SURROGATES, Neuron, SpikingNeuron, fire, run, run_adaptive, step
 
 INPUTS = torch.tensor([0.6, 0.6, 1.5, -0.2, 1.0])
 # Computed by hand with threshold 1 and, for the leaky neurons, tau = 2: V = V' + (I - V') / 2.
@@ -57,6 +57,22 @@ def test_tau_of_one_has_no_memory():
     assert torch.equal(spikes, (currents >= 0.1).float())
 
 
+def test_adaptive_thresholds_by_hand():
+    """Threshold 1, factor .7, rise .2: a current of .6 fires at step 3 (.49), then faces .543 and .5801, then .60607."""
+    currents = torch.tensor([0.6, 0.6, 0.6, 0.6, 0.6, 0.6])
+    spikes = run_adaptive(Neuron("LIF", 1.0), currents[:, None], decay=0.7, rise=0.2)
+    assert spikes.flatten().tolist() == [0, 0, 1, 1, 1, 0]
+
+
+def test_adaptive_thresholds_pass_gradients_back_in_time():
+    """d S_2 / d I_1 = -rise g(V_1 - theta_1) g(V_2 - theta_2): what fires now raises the next threshold."""
+    neuron = Neuron("LIF", 1.0, surrogate="triangle", alpha=1.0)
+    currents = torch.tensor([[1.2], [0.8]], requires_grad=True)
+    run_adaptive(neuron, currents, decay=0.7, rise=0.2)[1].sum().backward()
+    assert currents.grad[1].item() == pytest.approx(0.9)
+    assert currents.grad[0].item() == pytest.approx(-0.2 * 0.8 * 0.9)
+
+
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.floats(-2, 2, width=32), min_size=1, max_size=30), st.floats(0.125, 2, width=32))
 def test_integrate_and_fire_with_subtraction_loses_no_charge(inputs, threshold):
@@ -71,6 +87,7 @@ CLOSED_FORMS = {
     "triangle": lambda x, a: a * max(0.0, 1 - abs(a * x)),
     "arctan": lambda x, a: a / 2 / (1 + (math.pi * a * x / 2) ** 2),
     "superspike": lambda x, a: 1 / (1 + a * abs(x)) ** 2,
+    "rectangle": lambda x, a: a if abs(a * x) < 0.5 else 0.0,
     "multi-gaussian": lambda x, a: (
         1.15 * normal(x, 0, 1 / a) - 0.15 * normal(x, 1 / a, 6 / a) - 0.15 * normal(x, -1 / a, 6 / a)
     ),

@@ -63,7 +63,7 @@ class Config(Settings):
         "activation": ("elu", "relu", "none"),
         "neuron": ("IF", "LIF", "PLIF"),
         "reset": ("zero", "subtract"),
-        "surrogate": ("sigmoid", "triangle", "arctan", "multi-gaussian", "superspike"),
+        "surrogate": ("sigmoid", "triangle", "arctan", "multi-gaussian", "superspike", "rectangle"),
         "stop": ("epochs", "loss", "validation"),
         "select": ("last", "validation"),
     }

@@ -336,13 +336,14 @@ def activate_backward(h_out, grad, reach, offset, slope, kind, keys, limit, scal
 
 # ------------------------------------------------------------------------------------------- the spiking neuron
 
-SIGMOID, TRIANGLE, ARCTAN, MULTI_GAUSSIAN, SUPERSPIKE = 0, 1, 2, 3, 4
+SIGMOID, TRIANGLE, ARCTAN, MULTI_GAUSSIAN, SUPERSPIKE, RECTANGLE = 0, 1, 2, 3, 4, 5
 SURROGATES = {
     "sigmoid": SIGMOID,
     "triangle": TRIANGLE,
     "arctan": ARCTAN,
     "multi-gaussian": MULTI_GAUSSIAN,
     "superspike": SUPERSPIKE,
+    "rectangle": RECTANGLE,
 }
 
 
@@ -371,6 +372,9 @@ def _slopes(kind, charged, threshold, alpha, slopes):
         for h in range(channels):
             z = _F1 + alpha * abs(charged[h] - threshold)
             slopes[h] = _F1 / (z * z)
+    elif kind == RECTANGLE:
+        for h in range(channels):
+            slopes[h] = alpha if abs(alpha * (charged[h] - threshold)) < np.float32(0.5) else _F0
     else:
         width = _F1 / alpha
         for h in range(channels):

@@ -27,7 +27,7 @@ Kind = Literal["IF", "LIF", "PLIF"]
 Reset = Literal["zero", "subtract"]
 KINDS = ("IF", "LIF", "PLIF")
 RESETS = ("zero", "subtract")
-SURROGATES = ("sigmoid", "triangle", "arctan", "multi-gaussian", "superspike")
+SURROGATES = ("sigmoid", "triangle", "arctan", "multi-gaussian", "superspike", "rectangle")
 V_RESET = 0.0
 
 
@@ -62,6 +62,7 @@ def surrogate_gradient(name: str, x: Tensor, alpha: float) -> Tensor:
     arctan            (a / 2) / (1 + (pi a x / 2)^2)
     superspike        1 / (1 + a |x|)^2
     multi-gaussian    1.15 N(x; 0, 1/a) - 0.15 N(x; 1/a, 6/a) - 0.15 N(x; -1/a, 6/a)
+    rectangle         a where |a x| < 1/2, else 0
     ================  ==========================================================================
     """
     if name == "sigmoid":
@@ -73,6 +74,8 @@ def surrogate_gradient(name: str, x: Tensor, alpha: float) -> Tensor:
         return alpha / 2 / (1 + (math.pi / 2 * alpha * x) ** 2)
     if name == "superspike":
         return 1 / (1 + alpha * x.abs()) ** 2
+    if name == "rectangle":
+        return alpha * ((alpha * x).abs() < 0.5).to(x.dtype)
     if name == "multi-gaussian":
 
         def normal(mean: float, sigma: float) -> Tensor:
@@ -125,6 +128,21 @@ def run(neuron: Neuron, currents: Tensor, tau: Tensor | float = 1.0) -> tuple[Te
         fired, membrane = step(neuron, current, membrane, tau)
         spikes.append(fired)
     return torch.stack(spikes), membrane
+
+
+def run_adaptive(neuron: Neuron, currents: Tensor, decay: float, rise: float) -> Tensor:
+    """A whole sequence through neurons without a membrane (tau = 1: V = I) whose thresholds move. T x ... -> spikes.
+
+    Thresholds start at the neuron's; after a step each is multiplied by ``decay``, and raised by ``rise`` where the
+    neuron fired.
+    """
+    threshold = torch.full_like(currents[0], neuron.threshold)
+    spikes = []
+    for current in currents:
+        fired = fire(current - threshold, neuron.surrogate, neuron.alpha)
+        threshold = decay * threshold + rise * fired
+        spikes.append(fired)
+    return torch.stack(spikes)
 
 
 class SpikingNeuron(torch.nn.Module):

@@ -114,10 +114,14 @@ def make_inputs(graph: Graph, *, row_normalise: bool = False, device: torch.devi
     """Features of ``graph`` ready for products; ``row_normalise`` divides each row by its sum of absolute values."""
     if graph.features is None:
         raise FeatureError("the graph has no features; give some, or use spikegcl.structural_features(graph)")
-    features = normalise_rows(graph.features) if row_normalise else graph.features
-    if not graph.is_sparse:
-        return Inputs(torch.from_numpy(np.ascontiguousarray(features)).to(device), None)
-    rows = sp.csr_array(features)
+    return wrap(normalise_rows(graph.features) if row_normalise else graph.features, device)
+
+
+def wrap(matrix: Any, device: torch.device | str = "cpu") -> Inputs:
+    """A constant matrix, dense or sparse, ready for products."""
+    if not sp.issparse(matrix):
+        return Inputs(torch.from_numpy(np.ascontiguousarray(matrix)).to(device), None)
+    rows = sp.csr_array(matrix)
     numbered = sp.csr_array((np.arange(rows.nnz), rows.indices, rows.indptr), rows.shape).tocsc()
     arrays = (
         rows.indptr.astype(np.int64),
