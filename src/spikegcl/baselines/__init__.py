@@ -33,7 +33,9 @@ _HOME = {
     "spikegcl": "spikegcl",
     "gcn": "gcn",
     "dgi": "dgi",
+    "grace": "grace",
     "cca-ssg": "cca_ssg",
+    "bgrl": "bgrl",
     "sugrl": "sugrl",
     "ggd": "ggd",
 }
@@ -142,7 +144,8 @@ class Method:
     def settings_for(self, preset: str = "default", dataset: str = "") -> Any:
         """``default``: any graph. ``paper`` and others: the tables of presets/<name>.toml for that dataset.
 
-        Tables are called [preset.dataset]; [preset.all] holds what the datasets share.
+        Tables are called [preset.dataset]; [preset.all] holds what the datasets share, and ``base`` in [preset] names
+        another preset of which only some values are changed.
         """
         if self.preset is not None:
             return self.preset(preset, dataset)
@@ -155,9 +158,10 @@ class Method:
             raise PresetMissingError(f"{self.name} has no preset {preset!r}; choose one of {known}")
         named = tables[preset]
         if dataset not in named:
-            known = ", ".join(key for key in named if key != "all")
+            known = ", ".join(key for key in named if key not in ("all", "base"))
             raise PresetMissingError(f"preset {preset!r} of {self.name} has no {dataset!r}, only {known}; use default")
-        return self.settings().replace(**{**named.get("all", {}), **named[dataset]})
+        start = self.settings_for(named["base"], dataset) if "base" in named else self.settings()
+        return start.replace(**{**named.get("all", {}), **named[dataset]})
 
 
 def register(method: Method) -> Method:
