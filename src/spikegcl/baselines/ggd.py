@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class GGDSettings(Settings):
     hidden: int = 512  # the authors', on all graphs but Computers
-    slopes: str = "shared"  # the authors', on citation graphs; theirs are per channel elsewhere
+    channel_slopes: bool = False  # the authors have one slope on citation graphs, one a channel elsewhere
     column_mask: float = 0.2  # the authors', on all graphs but arXiv
     hops: int = 5  # the authors', on citation graphs; 10 elsewhere smooths more than a small graph may bear
     lr: float = 1e-3  # the authors' default
@@ -43,7 +43,6 @@ class GGDSettings(Settings):
     patience: int = 500  # the authors', on the training loss
     row_normalise: bool = True  # the authors'
 
-    CHOICES: ClassVar = {"slopes": ("shared", "channel")}
     RANGES: ClassVar = {
         "hidden": (1, 65536),
         "column_mask": (0, 0.99),
@@ -120,7 +119,7 @@ def fit(
 
 
 def _slopes(settings: GGDSettings) -> int:
-    return 1 if settings.slopes == "shared" else settings.hidden
+    return settings.hidden if settings.channel_slopes else 1
 
 
 def parameters(shape: Shape, settings: GGDSettings) -> int:

@@ -47,7 +47,7 @@ TINY = 1e-6  # added to differences, so that the distance of equal vectors has a
 @dataclass(frozen=True)
 class SUGRLSettings(Settings):
     hidden: int = 512  # the authors'; 0 leaves one linear layer, as they have it on CiteSeer
-    dimensions: int = 128  # the authors'
+    embedding: int = 128  # the authors'
     dropout: float = 0.2  # of features; the middle of the authors' 0.1 to 0.4
     structural: float = 10.0  # the authors', on Cora and the OGB graphs
     neighbour: float = 10.0  # the authors' always equals structural
@@ -63,7 +63,7 @@ class SUGRLSettings(Settings):
 
     RANGES: ClassVar = {
         "hidden": (0, 65536),
-        "dimensions": (1, 65536),
+        "embedding": (1, 65536),
         "dropout": (0, 0.99),
         "negatives": (1, 1024),
         "epochs": (0, 10**9),
@@ -152,7 +152,7 @@ def fit(
 
 
 def _widths(features: int, settings: SUGRLSettings) -> tuple[int, ...]:
-    return (features, *filter(None, (settings.hidden,)), settings.dimensions)
+    return (features, *filter(None, (settings.hidden,)), settings.embedding)
 
 
 def parameters(shape: Shape, settings: SUGRLSettings) -> int:
@@ -168,7 +168,7 @@ def operations(shape: Shape, settings: SUGRLSettings, spikes: tuple[int, ...] = 
         dense_layer(f"layer {number + 1}", shape.nodes, 0, *widths[number : number + 2])
         for number in range(len(widths) - 1)
     ]
-    return Operations((*layers, Layer("propagation", aggregation=shape.entries * settings.dimensions)))
+    return Operations((*layers, Layer("propagation", aggregation=shape.entries * settings.embedding)))
 
 
 METHOD = Method("sugrl", "SUGRL", SUGRLSettings, fit, parameters, operations)
