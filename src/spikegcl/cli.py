@@ -12,7 +12,19 @@ from typing import Annotated
 import typer
 
 from spikegcl import __version__
-from spikegcl.commands import datasets, embed, energy, estimate, export, methods, probe, report, search, train
+from spikegcl.commands import (
+    datasets,
+    embed,
+    energy,
+    estimate,
+    export,
+    methods,
+    probe,
+    report,
+    reproduce,
+    search,
+    train,
+)
 from spikegcl.errors import SpikeGCLError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
@@ -25,6 +37,7 @@ for command in (
     energy.energy,
     estimate.estimate,
     report.report,
+    reproduce.reproduce,
     export.export,
     datasets.datasets,
     methods.methods,

@@ -36,9 +36,8 @@ def with_sign(base: Method) -> Method:
         assert fitted.embedding is not None
         width = fitted.embedding.shape[1]
         bits = settings.bits or width
-        values = fitted.embedding if bits == width else rotate(fitted.embedding, bits, options["seed"])
-        settled = settings.replace(bits=bits)
-        return dataclasses.replace(fitted, settings=settled, embedding=None, codes=sign_at_median(values), bits=bits)
+        codes = sign_codes(fitted.embedding, bits, options["seed"])
+        return dataclasses.replace(fitted, settings=settings.replace(bits=bits), embedding=None, codes=codes, bits=bits)
 
     def operations(shape: Shape, settings: Any, spikes: tuple[int, ...] = ()) -> Operations:
         """Those of the base method; the rotation to another number of bits is not counted."""
@@ -47,6 +46,11 @@ def with_sign(base: Method) -> Method:
     return Method(
         base.name + SIGN, f"{base.title}, sign at the median", settings, fit, base.parameters, operations, binary=True
     )
+
+
+def sign_codes(embedding: NDArray[np.float32], bits: int, seed: int) -> NDArray[np.uint8]:
+    """N x D floats -> packed codes of ``bits`` bits."""
+    return sign_at_median(embedding if bits == embedding.shape[1] else rotate(embedding, bits, seed))
 
 
 def rotate(embedding: NDArray[np.float32], bits: int, seed: int) -> NDArray[np.float32]:

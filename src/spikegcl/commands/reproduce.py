@@ -1,0 +1,158 @@
+"""spikegcl reproduce."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from spikegcl.commands.common import DataRoot, Device, Json, console, table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from spikegcl.experiments import Cell, Choice, Experiment
+    from spikegcl.experiments.runner import Monitor
+
+log = logging.getLogger("spikegcl")
+
+Names = Annotated[str, typer.Option(metavar="A,B,...", help="Only these; the default is all of the experiment's.")]
+PRESETS = ("paper", "cpu", "default")
+
+
+def reproduce(
+    name: Annotated[
+        str, typer.Argument(help="datasets, table1, citation, efficiency, learning-gain, frontier, or all.")
+    ],
+    datasets: Names = "",
+    methods: Names = "",
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds 0 to N - 1.")] = 3,
+    preset: Annotated[
+        str, typer.Option(help="paper, or cpu where a method has shorter settings, or default.")
+    ] = "paper",
+    probe: Annotated[str, typer.Option(help="Linear probe: logreg or paper.")] = "logreg",
+    jobs: Annotated[int, typer.Option(min=1, help="Cells at a time; they share the cores.")] = 1,
+    budget: Annotated[float | None, typer.Option(min=0, help="Minutes after which no more is run.")] = None,
+    cell_minutes: Annotated[float | None, typer.Option(min=0, help="Minutes a cell may take.")] = None,
+    cell_gb: Annotated[
+        float | None, typer.Option(min=0, help="Memory a cell may take; default its share of 90 %.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A few epochs each, into OUTPUT/quick: a dry run.")] = False,
+    draw_only: Annotated[bool, typer.Option("--draw-only", help="Run nothing, draw the rows there are.")] = False,
+    resume: Annotated[bool, typer.Option("--resume/--redo", help="Keep finished rows, or run the chosen anew.")] = True,
+    retry: Annotated[bool, typer.Option("--retry", help="Run again what failed or was stopped.")] = False,
+    download: Annotated[bool, typer.Option("--download", help="Fetch data that is not at hand.")] = False,
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder of rows.jsonl, tables and figures.")] = Path(
+        "results"
+    ),
+    data_root: DataRoot = None,
+    device: Device = "cpu",
+    json_: Json = False,
+) -> None:
+    """Make a table or figure of the paper, or one of ours, from rows; finished rows are never run again."""
+    from spikegcl.experiments import Choice, experiment_names, find_experiment
+    from spikegcl.experiments.drawings import write_drawings
+    from spikegcl.experiments.rows import FAILED, Rows
+    from spikegcl.experiments.runner import NEVER, Budget, missing, run_cells
+    from spikegcl.probes import PROBES
+
+    for option, value, known in (("--preset", preset, PRESETS), ("--probe", probe, PROBES)):
+        if value not in known:
+            raise typer.BadParameter(f"{value!r} is unknown; choose one of {', '.join(known)}", param_hint=option)
+    experiments = [find_experiment(one) for one in (experiment_names() if name == "all" else (name,))]
+    choice = Choice(_split(datasets), _split(methods), seeds, preset, probe, device, quick, data_root)
+    folder = output / "quick" if quick else output
+    rows = Rows(folder / "rows.jsonl")
+    cells = [] if draw_only else _cells(experiments, choice, download)
+    if retry or not resume:
+        rows.forget(cells, done=not resume)
+    limits = Budget(
+        jobs,
+        NEVER if budget is None else budget,
+        NEVER if cell_minutes is None else cell_minutes,
+        _share_of_memory(jobs) if cell_gb is None else cell_gb,
+    )
+    with _monitor(len(missing(cells, rows))) as monitor:
+        run_cells(cells, rows, limits, data_root=data_root, monitor=monitor)
+    files = [path for experiment in experiments for path in write_drawings(experiment.draw(choice, rows), folder)]
+    counts = Counter(rows.status(cell) or "left" for cell in cells)
+    if json_:
+        print(json.dumps({"cells": counts, "rows": str(rows.path), "files": [str(path) for path in files]}))
+    else:
+        _print_summary(counts, [rows.path, *files])
+    if counts[FAILED]:
+        raise typer.Exit(1)
+
+
+def _cells(experiments: list[Experiment], choice: Choice, download: bool) -> list[Cell]:
+    """Those that can be run: the data of others is not at hand."""
+    from spikegcl.datasets import available
+
+    cells = [cell for experiment in experiments for cell in experiment.cells(choice)]
+    at_hand = {name: download or available(name, choice.data_root) for name in {cell.dataset for cell in cells}}
+    if absent := sorted(name for name, here in at_hand.items() if not here):
+        log.info("not at hand: %s (--download fetches what can be fetched)", ", ".join(absent))
+    return [cell for cell in cells if at_hand[cell.dataset]]
+
+
+def _split(names: str) -> tuple[str, ...]:
+    return tuple(name.strip().lower() for name in names.split(",") if name.strip())
+
+
+def _share_of_memory(jobs: int) -> float:
+    import psutil
+
+    return float(0.9 * psutil.virtual_memory().total / 2**30 / jobs)
+
+
+@contextlib.contextmanager
+def _monitor(total: int) -> Iterator[Monitor]:
+    """On a terminal a bar with the time left; in a pipe a line for every cell that ended."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from spikegcl.experiments.runner import Monitor
+
+    class Lines(Monitor):
+        def ended(self, cell: Cell, row: dict[str, Any] | None) -> None:
+            log.info("%s: %s", cell, _outcome(row))
+
+    screen = console(stderr=True)
+    if not screen.is_terminal:
+        yield Lines()
+        return
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    # Cells take minutes: the time left is an average over all of them, not over the last half minute.
+    with Progress(*columns, console=screen, transient=True, speed_estimate_period=1e9) as progress:
+        task = progress.add_task("", total=total)
+
+        class Bar(Monitor):
+            def started(self, cell: Cell) -> None:
+                progress.update(task, description=str(cell))
+
+            def ended(self, cell: Cell, row: dict[str, Any] | None) -> None:
+                progress.advance(task)
+                progress.console.print(f"{cell}: {_outcome(row)}", highlight=False, markup=False)
+
+        yield Bar()
+
+
+def _outcome(row: dict[str, Any] | None) -> str:
+    if row is None:
+        return "not run: no time left, or another seed was stopped"
+    if "reason" in row:
+        return f"{row['status']}, {row['reason']}"
+    accuracy = row["result"].get("test_accuracy")
+    return f"{row['minutes']:.1f} min" + ("" if accuracy is None else f", {100 * accuracy:.2f} %")
+
+
+def _print_summary(counts: Counter[str], files: list[Path]) -> None:
+    listing = table("", "")
+    listing.add_row("cells", ", ".join(f"{count} {status}" for status, count in counts.items()) or "none run")
+    for path in files:
+        listing.add_row("", str(path))
+    console().print(listing)

@@ -1,0 +1,115 @@
+"""Tables 1 and 4 of the paper: test accuracy of all methods; printed, ours and the floor, cell by cell."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from spikegcl.baselines import SIGN, method_names
+from spikegcl.datasets import available
+from spikegcl.experiments import Cell, Choice, Experiment, measures, method_cell, paper, with_chosen
+from spikegcl.experiments.drawings import Table, percent
+from spikegcl.experiments.rows import DONE
+from spikegcl.protocol import summarise
+
+if TYPE_CHECKING:
+    from spikegcl.experiments.rows import Rows
+
+COLUMNS = (
+    *("accuracy", "std", "seeds", "untrained", "projection", SIGN, "bits", "dimensions", "parameters"),
+    *("train_seconds", "peak_mb", "select", "probe"),
+)
+
+
+def accuracy_cell(method: str, dataset: str, choice: Choice) -> Cell:
+    return method_cell(measures.accuracy, method, dataset, choice)
+
+
+def is_here(method: str) -> bool:
+    """Whether the method can be run: all of the paper's are listed, whether written yet or not."""
+    return method.removesuffix(SIGN) in method_names()
+
+
+def cells(printed_in: str, choice: Choice) -> list[Cell]:
+    return [
+        cell
+        for method in choice.methods or paper.methods()
+        if is_here(method)
+        for dataset in choice.datasets or paper.datasets(printed_in)
+        for cell in accuracy_cell(method, dataset, choice).seeded(choice.seeds)
+    ]
+
+
+def draw(name: str, printed_in: str, title: str, choice: Choice, rows: Rows) -> list[Table]:
+    datasets = with_chosen(paper.datasets(printed_in), choice.datasets)
+    lines, records, notes = [], [], [
+        "A cell reads: printed / ours ± standard deviation (seeds) / floor. The floor is the method's own encoder "
+        "before training or, for closed forms, a random projection of the same number of bits; the CSV has them all.",
+        f"Probe of embeddings and codes: {choice.probe}; supervised methods predict by themselves. "
+        "U unsupervised, S spiking, B binary.",
+        "No method: it is not written here. No data: its features are not available here.",
+    ]  # fmt: skip
+    for method in with_chosen(list(paper.methods()), choice.methods):
+        heading, marks = paper.methods().get(method, (method, ""))
+        texts = []
+        for dataset in datasets:
+            record, text, remark = _entry(method, dataset, choice, rows)
+            records.append({"method": method, "marks": marks, **record})
+            texts.append(text)
+            notes += [f"{heading}, {dataset}: {remark}."] if remark else []
+        lines.append([heading, *("x" if mark in marks else "" for mark in "USB"), *texts])
+    return [Table(name, title, ["method", *"USB", *datasets], lines, records, notes)]
+
+
+def _entry(method: str, dataset: str, choice: Choice, rows: Rows) -> tuple[dict[str, Any], str, str]:
+    """One method on one dataset: the record, the text of the cell, and what a reader must know about it."""
+    printed = paper.accuracy(method, dataset)
+    cell = accuracy_cell(method, dataset, choice) if is_here(method) else None
+    found = [] if cell is None else rows.find(cell)
+    results = [row["result"] for row in found if row["status"] == DONE]
+    record: dict[str, Any] = {"dataset": dataset, "paper": printed, "preset": None if cell is None else cell.preset}
+    record |= summary(results)
+    remark = next((row["reason"] for row in found if row["status"] != DONE), "")
+    if results:
+        ours = f"{percent(record['accuracy'], record['std'])} ({record['seeds']})"
+        floor = record["untrained"] if record["untrained"] is not None else record["projection"]
+        text = f"{printed or '-'} / {ours} / {'-' if floor is None else percent(floor)}"
+        remark = remark or ("settings are the default preset's" if record["preset"] == "default" else "")
+    else:
+        text = f"{printed or '-'} / {_why_missing(method, dataset, bool(remark), choice)}"
+    return {**record, "remark": remark}, text, remark
+
+
+def _why_missing(method: str, dataset: str, tried: bool, choice: Choice) -> str:
+    if tried:
+        return "see note"
+    if not is_here(method):
+        return "no method"
+    return "not run" if available(dataset, choice.data_root) else "no data"
+
+
+def summary(results: list[dict[str, Any]]) -> dict[str, Any]:
+    """A cell over its seeds, under the headings of ``COLUMNS``; None for what there is not."""
+    if not results:
+        return dict.fromkeys(COLUMNS) | {"seeds": 0}
+    means = summarise(results)
+    floors = {SIGN if name.endswith(SIGN) else name: floor["mean"] for name, floor in means["floors"].items()}
+    known = means | floors | {
+        "accuracy": means["test_accuracy"]["mean"],
+        "std": means["test_accuracy"]["std"],
+        "seeds": len(results),
+        "train_seconds": means["seconds"]["train"],
+    }  # fmt: skip
+    return {name: known.get(name) for name in COLUMNS}
+
+
+def _experiment(name: str, printed_in: str, title: str) -> Experiment:
+    return Experiment(
+        name, title, functools.partial(cells, printed_in), functools.partial(draw, name, printed_in, title)
+    )
+
+
+EXPERIMENTS = (
+    _experiment("table1", "table1", "Test accuracy (%) on six larger graphs (the paper's Table 1)"),
+    _experiment("citation", "table4", "Test accuracy (%) on three citation graphs (the paper's Table 4)"),
+)

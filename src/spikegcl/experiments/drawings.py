@@ -1,0 +1,171 @@
+"""Tables as Markdown, CSV and LaTeX, figures as SVG and PNG: written whole, the same bytes for the same rows."""
+
+from __future__ import annotations
+
+import csv
+import io
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from spikegcl.files import write_text, written_atomically
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
+
+log = logging.getLogger("spikegcl")
+
+# Okabe and Ito's colours, which people with any colour vision tell apart; without their yellow, too pale for a line.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MARKERS = "osD^vP*X"
+# One column of a two-column page: shown that wide, letters have the size that is stated here.
+STYLE: Any = {
+    "font.size": 8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#dddddd",
+    "grid.linewidth": 0.5,
+    "lines.linewidth": 1.2,
+    "lines.markersize": 4,
+    "legend.frameon": False,
+    "legend.fontsize": 7,
+    "svg.hashsalt": "spikegcl",
+    "savefig.dpi": 250,
+}
+_TEX = str.maketrans(
+    {
+        **{character: "\\" + character for character in "&%$#_{}"},
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "±": r"$\pm$",
+        "²": "$^2$",
+        ">": "$>$",
+        "<": "$<$",
+    }
+)
+
+
+@dataclass(frozen=True)
+class Table:
+    """``lines`` under ``columns`` are for people (Markdown, LaTeX), ``records`` for programs (CSV): the same facts."""
+
+    name: str
+    title: str
+    columns: Sequence[str]
+    lines: Sequence[Sequence[str]]
+    records: Sequence[dict[str, Any]]
+    notes: Sequence[str] = ()
+
+    def markdown(self) -> str:
+        rows = [self.columns, ["---"] * len(self.columns), *self.lines]
+        body = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)
+        notes = "".join(f"- {note}\n" for note in self.notes)
+        return f"# {self.title}\n\n{body}\n" + (f"\n{notes}" if notes else "")
+
+    def latex(self) -> str:
+        rows = [" & ".join(cell.translate(_TEX) for cell in row) + r" \\" for row in (self.columns, *self.lines)]
+        return "\n".join(
+            [
+                r"\begin{table}",
+                r"\centering",
+                rf"\caption{{{' '.join([self.title + '.', *self.notes]).translate(_TEX)}}}",
+                rf"\begin{{tabular}}{{{'l' * len(self.columns)}}}",
+                r"\toprule",
+                rows[0],
+                r"\midrule",
+                *rows[1:],
+                r"\bottomrule",
+                r"\end{tabular}",
+                r"\end{table}",
+                "",
+            ]
+        )
+
+    def csv(self) -> str:
+        text = io.StringIO()
+        writer = csv.DictWriter(text, list(self.records[0]) if self.records else [], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(self.records)
+        return text.getvalue()
+
+
+@dataclass(frozen=True)
+class Figure:
+    """``paint`` fills a matplotlib figure of this size (inches)."""
+
+    name: str
+    paint: Callable[[Any], None]
+    size: tuple[float, float] = (3.4, 2.6)
+
+
+def write_drawings(drawings: Iterable[Table | Figure], folder: Path) -> list[Path]:
+    """Write every drawing in all its formats. Without matplotlib figures are left out, with a word about it."""
+    written: list[Path] = []
+    for drawing in drawings:
+        if isinstance(drawing, Table):
+            written += _write_table(drawing, folder)
+        elif _has_matplotlib():
+            written += _write_figure(drawing, folder)
+        else:
+            log.warning("%s was not drawn: figures need matplotlib, pip install 'spikegcl[figures]'", drawing.name)
+    return written
+
+
+def _write_table(table: Table, folder: Path) -> list[Path]:
+    texts = {".md": table.markdown(), ".csv": table.csv(), ".tex": table.latex()}
+    folder.mkdir(parents=True, exist_ok=True)
+    for suffix, text in texts.items():
+        write_text(folder / (table.name + suffix), text)
+    return [folder / (table.name + suffix) for suffix in texts]
+
+
+def _has_matplotlib() -> bool:
+    from importlib.util import find_spec
+
+    return find_spec("matplotlib") is not None
+
+
+def _write_figure(figure: Figure, folder: Path) -> list[Path]:
+    import matplotlib
+    from matplotlib.figure import Figure as Canvas
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with matplotlib.rc_context(STYLE):
+        canvas = Canvas(figsize=figure.size, layout="constrained")
+        figure.paint(canvas)
+        paths = [folder / f"{figure.name}.{kind}" for kind in ("svg", "png")]
+        for path, metadata in zip(paths, ({"Date": None}, {"Software": None})):
+            with written_atomically(path) as temporary:
+                canvas.savefig(temporary, format=path.suffix[1:], metadata=metadata)
+    return paths
+
+
+def plain_table(name: str, title: str, records: Sequence[dict[str, Any]], notes: Sequence[str] = ()) -> Table:
+    """A table for people and programs alike: a column for every key of its records."""
+    columns = list(records[0]) if records else []
+    return Table(name, title, columns, [[show(record[key]) for key in columns] for record in records], records, notes)
+
+
+def show(value: Any) -> str:
+    """A value for people: four significant digits, thousands apart, nothing for None.
+
+    >>> [show(value) for value in (None, "GCN", 2315598, 0.02599, 123456.789)]
+    ['', 'GCN', '2,315,598', '0.02599', '123,457']
+    """
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1e4 else f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def percent(mean: float, std: float | None = None) -> str:
+    """Fractions as percent.
+
+    >>> percent(0.8671, 0.0052), percent(0.5)
+    ('86.7 ± 0.5', '50.0')
+    """
+    return f"{100 * mean:.1f}" + ("" if std is None else f" ± {100 * std:.1f}")

@@ -1,0 +1,139 @@
+"""Accuracy against bits per node: SpikeGCL, the floors, closed forms, and every float method made into bits."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from spikegcl.baselines import SIGN, find_method, method_names
+from spikegcl.experiments import Cell, Choice, Experiment, measures, method_cell, with_chosen
+from spikegcl.experiments.drawings import COLOURS, MARKERS, Figure, Table, percent
+from spikegcl.protocol import spread
+
+if TYPE_CHECKING:
+    from spikegcl.experiments.rows import Rows
+
+TITLE = "Test accuracy (%) by bits per node"
+BITS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
+QUICK_BITS = (64, 512)
+GRAPHS = ("cora", "citeseer", "pubmed", "computers", "photo", "cs", "physics")
+FLOORS = ("untrained", "projection")  # every row of SpikeGCL has them at its number of bits
+
+Series = dict[int, list[float]]  # test accuracies of the seeds, by bits
+
+
+def code_cell(dataset: str, bits: int, choice: Choice) -> Cell:
+    """SpikeGCL with codes of ``bits`` bits: the published 64 channels where that leaves 8 steps or more, else 8 steps.
+
+    The published threshold belongs to the published size; here it is calibrated.
+    """
+    steps = max(8, bits // 64)
+    changes = {"steps": steps, "channels": bits // steps, "threshold": 0.0}
+    return method_cell(measures.accuracy, "spikegcl", dataset, choice, changes)
+
+
+def cells(choice: Choice) -> list[Cell]:
+    return [
+        cell
+        for dataset in choice.datasets or GRAPHS
+        for method in dict.fromkeys(name.removesuffix(SIGN) for name in choice.methods or methods())
+        for group in _cells_of(method, dataset, choice)
+        for cell in group.seeded(choice.seeds)
+    ]
+
+
+def methods() -> list[str]:
+    """All that can make codes of a given width. The floors come with SpikeGCL's rows."""
+    return [name for name in method_names() if name not in FLOORS and _makes_codes(name)]
+
+
+def _makes_codes(name: str) -> bool:
+    method = find_method(name)
+    return method.unsupervised and (not method.binary or name == "spikegcl" or _takes_bits(name))
+
+
+def _takes_bits(name: str) -> bool:
+    return any(field.name == "bits" for field in fields(find_method(name).settings))
+
+
+def _cells_of(name: str, dataset: str, choice: Choice) -> list[Cell]:
+    """The cells of one method: one for each width or, for a float method, one for all of them."""
+    widths = QUICK_BITS if choice.quick else BITS
+    if name == "spikegcl":
+        return [code_cell(dataset, bits, choice) for bits in widths]
+    if _takes_bits(name):
+        return [method_cell(measures.accuracy, name, dataset, choice, {"bits": bits}) for bits in widths]
+    return [method_cell(measures.signs, name, dataset, choice, bits=list(widths))]
+
+
+def draw(choice: Choice, rows: Rows) -> list[Table | Figure]:
+    widths = QUICK_BITS if choice.quick else BITS
+    lines, records, figures = [], [], []
+    for dataset in with_chosen(GRAPHS, choice.datasets):
+        curves = _curves(dataset, choice, rows)
+        for name, series in curves.items():
+            spreads = {bits: spread(series[bits]) for bits in widths if bits in series}
+            lines.append([dataset, name, *(_text(spreads.get(bits), series.get(bits)) for bits in widths)])
+            records += [
+                {"dataset": dataset, "method": name, "bits": bits, "accuracy": value["mean"], "std": value["std"],
+                 "seeds": len(series[bits])}
+                for bits, value in spreads.items()
+            ]  # fmt: skip
+        if curves:
+            figures.append(_figure(dataset, curves))
+    columns = ["dataset", "method", *(f"{bits} bits" for bits in widths)]
+    notes = [f"Mean ± standard deviation (seeds). Probe: {choice.probe}. +sign: a float embedding made into bits."]
+    return [Table("frontier", TITLE, columns, lines, records, notes), *figures]
+
+
+def _text(value: dict[str, float] | None, seeds: list[float] | None) -> str:
+    return "" if value is None or seeds is None else f"{percent(value['mean'], value['std'])} ({len(seeds)})"
+
+
+def _curves(dataset: str, choice: Choice, rows: Rows) -> dict[str, Series]:
+    """Every method with a row on the dataset, and the floors."""
+    curves: dict[str, Series] = {}
+    for name in with_chosen(methods(), [name.removesuffix(SIGN) for name in choice.methods]):
+        for cell in _cells_of(name, dataset, choice):
+            for result in rows.results(cell):
+                for label, bits, accuracy in _points(name, result):
+                    curves.setdefault(label, {}).setdefault(bits, []).append(accuracy)
+    return curves
+
+
+def _points(name: str, result: dict[str, Any]) -> list[tuple[str, int, float]]:
+    """Curve, bits and test accuracy of everything in a row."""
+    if "points" in result:
+        return [(name + SIGN, int(bits), point["test_accuracy"]) for bits, point in result["points"].items()]
+    floors = {floor: result["floors"][floor] for floor in FLOORS} if name == "spikegcl" else {}
+    return [(label, result["bits"], at["test_accuracy"]) for label, at in {name: result, **floors}.items()]
+
+
+def _figure(dataset: str, curves: dict[str, Series]) -> Figure:
+    def paint(canvas: Any) -> None:
+        axes = canvas.subplots()
+        for number, (name, series) in enumerate(curves.items()):
+            bits = sorted(series)
+            spreads = [spread(series[width]) for width in bits]
+            axes.errorbar(
+                bits,
+                [100 * value["mean"] for value in spreads],
+                [100 * value["std"] for value in spreads],
+                label=name,
+                color=COLOURS[number % len(COLOURS)],
+                marker=MARKERS[number % len(MARKERS)],
+                linestyle="--" if name in FLOORS else "-",
+                capsize=2,
+            )
+        axes.set_xscale("log", base=2)
+        ticks = sorted({width for series in curves.values() for width in series})
+        axes.set_xticks(ticks, [str(width) for width in ticks])
+        axes.set_xlabel("bits per node")
+        axes.set_ylabel("test accuracy (%)")
+        axes.set_title(dataset)
+        canvas.legend(loc="outside lower center", ncols=3)
+
+    return Figure(f"frontier-{dataset}", paint, (3.4, 2.4 + 0.15 * -(-len(curves) // 3)))
+
+
+EXPERIMENTS = (Experiment("frontier", TITLE, cells, draw),)

@@ -1,0 +1,95 @@
+"""What training adds: accuracy of a method minus that of its own encoder before training, seed by seed."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from spikegcl.experiments import Cell, Choice, Experiment, with_chosen
+from spikegcl.experiments.accuracy import accuracy_cell
+from spikegcl.experiments.drawings import COLOURS, Figure, Table, plain_table
+from spikegcl.experiments.frontier import BITS, GRAPHS, QUICK_BITS, code_cell
+from spikegcl.protocol import spread
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spikegcl.experiments.rows import Rows
+
+TITLE = "Learning gain: points of test accuracy that training adds to the untrained encoder"
+CONFIDENCE = 0.95
+
+
+def cells(choice: Choice) -> list[Cell]:
+    return [
+        cell
+        for method in choice.methods or ("spikegcl",)
+        for dataset in choice.datasets or GRAPHS
+        for group in _cells_of(method, dataset, choice)
+        for cell in group.seeded(choice.seeds)
+    ]
+
+
+def _cells_of(method: str, dataset: str, choice: Choice) -> list[Cell]:
+    """With its settings for the dataset; SpikeGCL also with codes of other widths."""
+    widths = () if method != "spikegcl" else QUICK_BITS if choice.quick else BITS
+    return [accuracy_cell(method, dataset, choice), *(code_cell(dataset, bits, choice) for bits in widths)]
+
+
+def draw(choice: Choice, rows: Rows) -> list[Table | Figure]:
+    records = []
+    for method in with_chosen(("spikegcl",), choice.methods):
+        for dataset in with_chosen(GRAPHS, choice.datasets):
+            for number, cell in enumerate(_cells_of(method, dataset, choice)):
+                results = [result for result in rows.results(cell) if "untrained" in result["floors"]]
+                if results:
+                    settings = cell.preset if number == 0 else f"{cell.preset}, other width"
+                    records.append({"method": method, "dataset": dataset, "settings": settings, **gain(results)})
+    notes = [
+        f"Seed by seed: same split, same initial weights, same probe. Interval: {100 * CONFIDENCE:.0f} %, from "
+        "Student's t over seeds; it needs two of them. Accuracies in %, gains in points.",
+    ]
+    table = plain_table("learning-gain", TITLE, records, notes)
+    own = [record for record in records if "width" not in record["settings"]]
+    return [table, Figure("learning-gain", lambda canvas: _paint(canvas, own))] if own else [table]
+
+
+def gain(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Trained and untrained accuracy in %, their difference in points, and its confidence interval."""
+    trained = [100 * result["test_accuracy"] for result in results]
+    untrained = [100 * result["floors"]["untrained"]["test_accuracy"] for result in results]
+    difference = spread(after - before for after, before in zip(trained, untrained))
+    half = _half_interval(difference["std"], len(results))
+    return {
+        "bits": results[0].get("bits"),
+        "dimensions": results[0].get("dimensions"),
+        "seeds": len(results),
+        "trained": spread(trained)["mean"],
+        "untrained": spread(untrained)["mean"],
+        "gain": difference["mean"],
+        "from": None if half is None else difference["mean"] - half,
+        "to": None if half is None else difference["mean"] + half,
+    }
+
+
+def _half_interval(std: float, count: int) -> float | None:
+    if count < 2:
+        return None
+    from scipy.stats import t
+
+    return float(t.ppf((1 + CONFIDENCE) / 2, count - 1) * std / math.sqrt(count))
+
+
+def _paint(canvas: Any, records: list[dict[str, Any]]) -> None:
+    axes = canvas.subplots()
+    labels = [f"{record['method']}, {record['dataset']}" for record in records]
+    for height, record in enumerate(records):
+        half = 0.0 if record["to"] is None else record["to"] - record["gain"]
+        axes.errorbar(record["gain"], height, xerr=half, fmt="o", color=COLOURS[0], capsize=2)
+    axes.axvline(0, color="black", linewidth=0.8)
+    axes.set_yticks(range(len(labels)), labels)
+    axes.invert_yaxis()
+    axes.set_xlabel(f"gain (points of test accuracy, {100 * CONFIDENCE:.0f} % interval)")
+
+
+EXPERIMENTS = (Experiment("learning-gain", TITLE, cells, draw),)

@@ -1,0 +1,60 @@
+"""What a cell can measure: functions of a cell and its graph, run in a process of their own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from spikegcl.baselines import Fitted, Shape, find_method
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spikegcl.experiments import Cell
+    from spikegcl.graph import Graph
+    from spikegcl.settings import Settings
+    from spikegcl.training import Epoch
+
+    OnEpoch = Callable[[Epoch], None]
+
+
+def statistics(cell: Cell, graph: Graph, on_epoch: OnEpoch) -> dict[str, Any]:
+    """The shape of the graph, and the share of its possible directed edges that exist."""
+    shape = Shape.of(graph)
+    return {**shape._asdict(), "density": shape.edges / shape.nodes**2, "graph": graph.hash}
+
+
+def accuracy(
+    cell: Cell, graph: Graph, on_epoch: OnEpoch, *, device: str = "cpu", probe: str = "logreg"
+) -> dict[str, Any]:
+    """The row of :func:`protocol.run_seed`: accuracy, floors, size, parameters, energy, time and memory."""
+    from spikegcl.protocol import run_seed
+
+    return run_seed(
+        graph, _settings(cell), cell.seed, method=cell.method, probe=probe, on_epoch=on_epoch, device=device
+    ).row
+
+
+def signs(
+    cell: Cell, graph: Graph, on_epoch: OnEpoch, *, bits: list[int], device: str = "cpu", probe: str = "logreg"
+) -> dict[str, Any]:
+    """A float embedding, trained once and made into codes of several widths: ``points`` by number of bits."""
+    from spikegcl.baselines.sign import sign_codes
+    from spikegcl.datasets import make_split
+    from spikegcl.protocol import judge
+
+    split = make_split(graph, cell.seed)
+    fitted = find_method(cell.method).fit(
+        graph, _settings(cell), seed=cell.seed, split=split, on_epoch=on_epoch, device=device
+    )
+    assert fitted.embedding is not None
+    codes = {count: sign_codes(fitted.embedding, count, cell.seed) for count in bits}
+    points = {
+        count: judge(Fitted(fitted.settings, codes=code, bits=count), graph, split, probe, cell.seed)
+        for count, code in codes.items()
+    }
+    return {"dimensions": fitted.embedding.shape[1], "points": points, "seconds": fitted.seconds}
+
+
+def _settings(cell: Cell) -> Settings:
+    settings: Settings = find_method(cell.method).settings()
+    return settings.replace(**cell.settings)

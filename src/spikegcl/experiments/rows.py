@@ -1,0 +1,79 @@
+"""The rows of all experiments in one file: a JSON object a line, only ever appended to."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from spikegcl.experiments import Cell
+
+log = logging.getLogger("spikegcl")
+
+DONE, FAILED, STOPPED = "done", "failed", "stopped"
+
+
+class Rows:
+    """Rows by cell and seed; of several for the same one the last counts.
+
+    ===========  ==============================================================================================
+    ``cell``     the hash of the cell; ``seed``, ``measure``, ``dataset``, ``method``, ``preset``, ``settings``
+                 and ``options`` are the cell itself, ``versions`` what ran it
+    ``status``   done, failed (it raised or died) or stopped (it would have exceeded a budget)
+    ``minutes``  how long its process ran
+    ``result``   of a done cell: what the measure returned
+    ``reason``   of a failed or stopped one; ``estimate_minutes`` what it would have taken, where that is known
+    ===========  ==============================================================================================
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._rows: dict[tuple[str, int], dict[str, Any]] = {}
+        text = path.read_text("utf-8") if path.exists() else ""
+        for number, line in enumerate(text.splitlines(), 1):
+            try:
+                row = json.loads(line)
+            except json.JSONDecodeError:
+                log.warning("line %d of %s was cut off when it was written; its cell counts as not run", number, path)
+                continue
+            self._rows[row["cell"], row["seed"]] = row
+
+    def append(self, row: dict[str, Any]) -> None:
+        """Add a row and wait until the disk has it. One write, so that processes may share the file."""
+        self._rows[row["cell"], row["seed"]] = row
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a+b", buffering=0) as file:
+            file.write(b"" if _ends_in_newline(file.fileno()) else b"\n")
+            file.write(json.dumps(row).encode() + b"\n")
+            os.fsync(file.fileno())
+
+    def find(self, cell: Cell) -> list[dict[str, Any]]:
+        """The rows of a cell, whatever became of them, by seed."""
+        return [self._rows[key] for key in sorted(key for key in self._rows if key[0] == cell.hash)]
+
+    def results(self, cell: Cell) -> list[dict[str, Any]]:
+        """What was measured, by seed."""
+        return [row["result"] for row in self.find(cell) if row["status"] == DONE]
+
+    def status(self, cell: Cell) -> str | None:
+        """What became of the cell; None if it is to be run. If another seed was stopped, this one counts as stopped."""
+        if row := self._rows.get((cell.hash, cell.seed)):
+            return str(row["status"])
+        return STOPPED if any(row["status"] == STOPPED for row in self.find(cell)) else None
+
+    def forget(self, cells: Iterable[Cell], *, done: bool) -> None:
+        """Treat these cells as not run: those that failed or were stopped, and with ``done`` all. The file stays."""
+        for cell in cells:
+            for row in self.find(cell):
+                if row["status"] == STOPPED or (row["seed"] == cell.seed and (done or row["status"] == FAILED)):
+                    del self._rows[row["cell"], row["seed"]]
+
+
+def _ends_in_newline(descriptor: int) -> bool:
+    size = os.fstat(descriptor).st_size
+    return size == 0 or os.pread(descriptor, 1, size - 1) == b"\n"
