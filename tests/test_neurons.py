@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -10,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spikegcl.errors import ConfigError
-from spikegcl.neurons import SURROGATES, Neuron, SpikingNeuron, fire, run, run_adaptive, step
+from spikegcl.fused import run_neurons
+from spikegcl.neurons import SURROGATES, Neuron, SpikingNeuron, fire, run, step
+from spikegcl.propagate import plain_torch
 
 INPUTS = torch.tensor([0.6, 0.6, 1.5, -0.2, 1.0])
 # Computed by hand with threshold 1 and, for the leaky neurons, tau = 2: V = V' + (I - V') / 2.
@@ -60,7 +63,7 @@ def test_tau_of_one_has_no_memory():
 def test_adaptive_thresholds_by_hand():
     """Threshold 1, factor .7, rise .2: a current of .6 fires at step 3 (.49), then faces .543 and .5801, then .60607."""
     currents = torch.tensor([0.6, 0.6, 0.6, 0.6, 0.6, 0.6])
-    spikes = run_adaptive(Neuron("LIF", 1.0), currents[:, None], decay=0.7, rise=0.2)
+    spikes, _ = run(Neuron("LIF", 1.0), currents[:, None], fade=0.7, rise=0.2)
     assert spikes.flatten().tolist() == [0, 0, 1, 1, 1, 0]
 
 
@@ -68,9 +71,35 @@ def test_adaptive_thresholds_pass_gradients_back_in_time():
     """d S_2 / d I_1 = -rise g(V_1 - theta_1) g(V_2 - theta_2): what fires now raises the next threshold."""
     neuron = Neuron("LIF", 1.0, surrogate="triangle", alpha=1.0)
     currents = torch.tensor([[1.2], [0.8]], requires_grad=True)
-    run_adaptive(neuron, currents, decay=0.7, rise=0.2)[1].sum().backward()
+    run(neuron, currents, fade=0.7, rise=0.2)[0][1].sum().backward()
     assert currents.grad[1].item() == pytest.approx(0.9)
     assert currents.grad[0].item() == pytest.approx(-0.2 * 0.8 * 0.9)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    kind=st.sampled_from(["IF", "LIF"]),
+    reset=st.sampled_from(["zero", "subtract"]),
+    surrogate=st.sampled_from(SURROGATES),
+    constant=st.booleans(),
+    adapts=st.booleans(),
+    seed=st.integers(0, 1000),
+)
+def test_kernel_agrees_with_plain_steps(kind, reset, surrogate, constant, adapts, seed):
+    """Spikes and the gradient of the currents, from 300 neurons: one full tile of the kernel and a part of another."""
+    rng = torch.Generator().manual_seed(seed)
+    currents = torch.randn(1 if constant else 6, 3, 100, generator=rng)
+    weights = torch.randn(6, 3, 100, generator=rng)
+    neuron, moves = Neuron(kind, 0.5, reset, surrogate), {"fade": 0.7, "rise": 0.2} if adapts else {}
+    results = []
+    for context in (nullcontext, plain_torch):
+        given = currents.clone().requires_grad_()
+        with context():
+            spikes = run_neurons(neuron, given, 6, tau=1.5, **moves)
+            (spikes * weights).sum().backward()
+        results.append((spikes.detach(), given.grad))
+    torch.testing.assert_close(*(spikes for spikes, _ in results))
+    torch.testing.assert_close(*(grad for _, grad in results), rtol=1e-4, atol=1e-5)
 
 
 @settings(max_examples=50, deadline=None)

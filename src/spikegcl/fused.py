@@ -161,6 +161,39 @@ def score_spikes(
     return torch.stack(scores_list, dim=1), membrane.detach()
 
 
+class _RunNeurons(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, currents: Tensor, steps: int, neuron: Neuron, constants: tuple[np.float32, ...]) -> Tensor:
+        spikes = torch.empty(steps, *currents.shape[1:])
+        flat = currents.detach().contiguous().view(len(currents), -1)
+        kernels.run_neurons(flat.numpy(), *constants, spikes.view(steps, -1).numpy())
+        ctx.neuron, ctx.constants, ctx.shape = neuron, constants, currents.shape
+        ctx.save_for_backward(flat)
+        return spikes
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (flat,) = ctx.saved_tensors
+        grad = grads[0].contiguous().view(len(grads[0]), -1)
+        by_current = torch.zeros_like(flat)
+        kernels.run_neurons_backward(
+            flat.numpy(), grad.numpy(), *ctx.constants, kernels.SURROGATES[ctx.neuron.surrogate],
+            np.float32(ctx.neuron.alpha), by_current.numpy(),
+        )  # fmt: skip
+        return by_current.view(ctx.shape), None, None, None
+
+
+def run_neurons(
+    neuron: Neuron, currents: Tensor, steps: int, tau: float = 1.0, fade: float = 1.0, rise: float = 0.0
+) -> Tensor:
+    """Spikes (T x ...) of :func:`spikegcl.neurons.run` for ``currents`` T x ..., or 1 x ... if they do not change."""
+    if fused(currents):
+        constants = *_constants(neuron, torch.tensor(tau)), np.float32(fade), np.float32(rise)
+        spikes: Tensor = _RunNeurons.apply(currents, steps, neuron, constants)  # type: ignore[no-untyped-call]
+        return spikes
+    return neurons.run(neuron, currents.expand(steps, *currents.shape[1:]), tau, fade, rise)[0]
+
+
 @torch.no_grad()
 def pack_spikes(
     current: Affine, membrane: Tensor, neuron: Neuron, tau: Tensor, first_bit: int, packed: Tensor

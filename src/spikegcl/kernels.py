@@ -12,6 +12,7 @@ import numpy as np
 from numba import njit, prange
 
 BLOCKS = 32  # row blocks of a sum over nodes
+NEURONS = 256  # neurons run together through all steps
 TILE = 64  # rows handled together, so that what is read by column and written by row stays in the first-level cache
 _FAST = {"contract", "nsz", "arcp", "nnan", "ninf", "reassoc"}
 _F0, _F1 = np.float32(0), np.float32(1)
@@ -478,6 +479,65 @@ def score_spikes_backward(
                 for h in range(channels):
                     by_bias[h] += row[h]
                     by_shift[h] += row[h] * arrives
+
+
+@njit(parallel=True, nogil=True, cache=True, fastmath=_FAST)
+def run_neurons(currents, decay, gain, threshold, subtract, fade, rise, spikes):
+    """Spikes (T x M) of M neurons at rest that receive ``currents`` (T x M, or 1 x M: the same at every step).
+
+    After a step a threshold is multiplied by ``fade``, and raised by ``rise`` where its neuron fired.
+    """
+    steps, size = spikes.shape
+    varied = len(currents) > 1
+    for tile in prange((size + NEURONS - 1) // NEURONS):
+        low, high = tile * NEURONS, min(tile * NEURONS + NEURONS, size)
+        state, limit = np.zeros(NEURONS, np.float32), np.full(NEURONS, threshold, np.float32)
+        for t in range(steps):
+            row, out = currents[t if varied else 0, low:high], spikes[t, low:high]
+            for h in range(high - low):
+                v = decay * state[h] + gain * row[h]
+                fired = np.float32(v >= limit[h])
+                out[h] = fired
+                state[h] = _reset(v, fired, limit[h], subtract)
+                limit[h] = fade * limit[h] + rise * fired
+
+
+@njit(parallel=True, nogil=True, cache=True, fastmath=_FAST)
+def run_neurons_backward(
+    currents, grad, decay, gain, threshold, subtract, fade, rise, surrogate, alpha, current_grad
+):  # fmt: skip
+    """``current_grad`` (shape of ``currents``, zeroed) from ``grad``, that of the spikes (T x M), through all steps.
+
+    The membranes are computed again, tile by tile, so that nothing but the currents has to be kept.
+    """
+    steps, size = grad.shape
+    varied = len(currents) > 1
+    for tile in prange((size + NEURONS - 1) // NEURONS):
+        low, high = tile * NEURONS, min(tile * NEURONS + NEURONS, size)
+        width = high - low
+        above, limits = np.zeros((steps, NEURONS), np.float32), np.full((steps + 1, NEURONS), threshold, np.float32)
+        state, slopes = np.zeros(NEURONS, np.float32), np.empty(NEURONS, np.float32)
+        for t in range(steps):
+            row = currents[t if varied else 0, low:high]
+            for h in range(width):
+                v = decay * state[h] + gain * row[h]
+                fired = np.float32(v >= limits[t, h])
+                above[t, h] = v - limits[t, h]
+                state[h] = _reset(v, fired, limits[t, h], subtract)
+                limits[t + 1, h] = fade * limits[t, h] + rise * fired
+        carried, by_limit = np.zeros(NEURONS, np.float32), np.zeros(NEURONS, np.float32)
+        for t in range(steps - 1, -1, -1):
+            _slopes(surrogate, above[t], _F0, alpha, slopes)
+            given, out = grad[t, low:high], current_grad[t if varied else 0, low:high]
+            for h in range(width):
+                fired, limit = np.float32(above[t, h] >= _F0), limits[t, h]
+                lost = subtract * limit + (_F1 - subtract) * (above[t, h] + limit)
+                stays = _F1 - (_F1 - subtract) * fired
+                by_above = (given[h] - carried[h] * lost + rise * by_limit[h]) * slopes[h]
+                by_limit[h] = fade * by_limit[h] - by_above - carried[h] * subtract * fired
+                by_charged = by_above + carried[h] * stays
+                out[h] += by_charged * gain
+                carried[h] = by_charged * decay
 
 
 @njit(parallel=True, nogil=True, cache=True, fastmath=_FAST)

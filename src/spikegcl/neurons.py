@@ -105,44 +105,52 @@ def fire(x: Tensor, surrogate: str = "sigmoid", alpha: float = 2.0) -> Tensor:
     return out
 
 
-def step(neuron: Neuron, current: Tensor, membrane: Tensor, tau: Tensor | float = 1.0) -> tuple[Tensor, Tensor]:
+def charge(neuron: Neuron, current: Tensor, membrane: Tensor, tau: Tensor | float = 1.0) -> Tensor:
+    """The membrane after a current has arrived, before it is compared with the threshold."""
+    if neuron.kind == "IF":
+        return membrane + current
+    return membrane + (current - (membrane - V_RESET)) / tau
+
+
+def step(
+    neuron: Neuron,
+    current: Tensor,
+    membrane: Tensor,
+    tau: Tensor | float = 1.0,
+    threshold: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
     """One time step. ``current`` and ``membrane`` have one shape (...); returns spikes (0/1) and the new membrane.
+
+    ``threshold`` (same shape) takes the place of the neuron's where thresholds move from step to step.
 
     >>> neuron = Neuron("IF", threshold=1.0, reset="subtract")
     >>> step(neuron, torch.tensor([0.6, 1.7]), torch.zeros(2))
     (tensor([0., 1.]), tensor([0.6000, 0.7000]))
     """
-    leak = 0.0 if neuron.kind == "IF" else membrane - V_RESET
-    charged = membrane + (current - leak) / (1.0 if neuron.kind == "IF" else tau)
-    spikes = fire(charged - neuron.threshold, neuron.surrogate, neuron.alpha)
+    charged = charge(neuron, current, membrane, tau)
+    limit = neuron.threshold if threshold is None else threshold
+    spikes = fire(charged - limit, neuron.surrogate, neuron.alpha)
     if neuron.reset == "zero":
         return spikes, spikes * V_RESET + (1 - spikes) * charged
-    return spikes, charged - neuron.threshold * spikes
+    return spikes, charged - limit * spikes
 
 
-def run(neuron: Neuron, currents: Tensor, tau: Tensor | float = 1.0) -> tuple[Tensor, Tensor]:
-    """A whole sequence from rest. ``currents`` T x ...; returns spikes T x ... and the final membrane."""
-    membrane = torch.zeros_like(currents[0])
-    spikes = []
-    for current in currents:
-        fired, membrane = step(neuron, current, membrane, tau)
-        spikes.append(fired)
-    return torch.stack(spikes), membrane
+def run(
+    neuron: Neuron, currents: Tensor, tau: Tensor | float = 1.0, fade: float = 1.0, rise: float = 0.0
+) -> tuple[Tensor, Tensor]:
+    """A whole sequence from rest. ``currents`` T x ...; returns spikes T x ... and the final membrane.
 
-
-def run_adaptive(neuron: Neuron, currents: Tensor, decay: float, rise: float) -> Tensor:
-    """A whole sequence through neurons without a membrane (tau = 1: V = I) whose thresholds move. T x ... -> spikes.
-
-    Thresholds start at the neuron's; after a step each is multiplied by ``decay``, and raised by ``rise`` where the
-    neuron fired.
+    With ``fade`` or ``rise`` thresholds adapt: after a step each is multiplied by ``fade``, and raised by ``rise``
+    where the neuron fired. :func:`spikegcl.fused.run_neurons` computes the same spikes faster.
     """
+    membrane = torch.zeros_like(currents[0])
     threshold = torch.full_like(currents[0], neuron.threshold)
     spikes = []
     for current in currents:
-        fired = fire(current - threshold, neuron.surrogate, neuron.alpha)
-        threshold = decay * threshold + rise * fired
+        fired, membrane = step(neuron, current, membrane, tau, threshold)
+        threshold = fade * threshold + rise * fired
         spikes.append(fired)
-    return torch.stack(spikes)
+    return torch.stack(spikes), membrane
 
 
 class SpikingNeuron(torch.nn.Module):
