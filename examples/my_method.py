@@ -1,6 +1,6 @@
 """A method of your own in one file: SGC, logistic regression on features that were propagated twice.
 
-    logits = P P X W + b,   P = D^-1/2 (A + I) D^-1/2
+logits = P P X W + b,   P = D^-1/2 (A + I) D^-1/2
 """
 
 from dataclasses import dataclass

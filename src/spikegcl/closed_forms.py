@@ -13,6 +13,7 @@ and :class:`ClosedForm` is all of them in a row. Nothing looks at labels.
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ from sklearn.utils.extmath import randomized_svd
 from spikegcl import noise
 from spikegcl.bits import pack
 from spikegcl.errors import FeatureError
-from spikegcl.propagate import Operator, make_operator, propagate
+from spikegcl.propagate import Operator, block_linear, make_operator, propagate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +38,8 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float32]
 
 CHUNK = 256  # columns propagated at a time
-SKETCH = 512  # random directions that estimate row norms of wider features, to about 3 %
+EXACT_COLUMNS = 2048  # lengths of propagated rows are exact up to this many columns ...
+SKETCH = 512  # ... and estimated from so many random directions for more, to about 3 %
 DENSE_BYTES = 2**28  # propagated features up to this size are kept as a dense matrix while components are fitted
 FIT_NODES = 2**16  # nodes a rotation is fitted on
 BLOCK = 64  # components and bits of one ITQ rotation
@@ -59,8 +61,12 @@ class Centred:
         return self.rows.shape[0], self.rows.shape[1]
 
     def times(self, weight: Floats) -> Floats:
-        """The matrix times ``weight`` (d x W): N x W."""
-        return np.asarray(self.rows @ weight - self.offset @ weight, np.float32)
+        """The matrix times ``weight`` (d x W): N x W; a row's result does not depend on the other rows."""
+        if sp.issparse(self.rows):
+            product = self.rows @ weight
+        else:
+            product = block_linear(torch.from_numpy(self.rows), torch.from_numpy(weight), (0, len(weight))).numpy()
+        return np.asarray(product - self.offset @ weight, np.float32)
 
     def transposed_times(self, values: Floats) -> Floats:
         """The transposed matrix times ``values`` (N x W): d x W."""
@@ -92,26 +98,33 @@ class Scaling:
 
 
 def fit_scaling(features: Any, kind: str = "auto") -> Scaling:
-    """``auto`` takes ``words`` for sparse features without negative entries, else ``standard``.
+    """``auto`` takes ``words`` for a bag of words (see :func:`is_bag_of_words`), else ``standard``.
 
     idf = max(0, log(N / (df + 1))) with df the number of nodes that have the word.
     """
     count = features.shape[0]
     if kind == "auto":
-        kind = "words" if sp.issparse(features) and features.data.min(initial=0) >= 0 else "standard"
+        kind = "words" if is_bag_of_words(features) else "standard"
     if kind == "words":
         present = np.asarray((features != 0).sum(0)).ravel()
         weight = np.maximum(0, np.log(count / (present + 1.0))).astype(np.float32)
     else:
         mean, square = _moments(features)
-        deviation = np.sqrt(np.maximum(square - mean**2, 0))
-        varies = deviation > 1e-6 * np.sqrt(square)
-        weight = np.divide(1, deviation, out=np.zeros_like(deviation), where=varies).astype(np.float32)
+        deviations = np.sqrt(np.maximum(square - mean**2, 0))
+        varies = deviations > 1e-6 * np.sqrt(square)
+        weight = np.divide(1, deviations, out=np.zeros_like(deviations), where=varies).astype(np.float32)
     rows = _weighted(features, weight, kind == "words")
     mean, square = _moments(rows)
     deviation = float(np.sqrt(np.mean(square - mean**2)))
     scale = 1 / deviation if kind == "words" and deviation > 0 else 1.0
     return Scaling(kind, weight, (mean * scale).astype(np.float32), scale)
+
+
+def is_bag_of_words(features: Any) -> bool:
+    """Whether features look like words of a text: nothing negative, and sparse or nothing but zeros and ones."""
+    if sp.issparse(features):
+        return bool(features.data.min(initial=0) >= 0)
+    return bool(np.isin(features, (0, 1)).all())
 
 
 def _weighted(features: Any, weight: Floats, unit: bool) -> Any:
@@ -134,7 +147,8 @@ def _with_data(rows: Any, data: Floats) -> Any:
 
 
 def _inverse(length: NDArray[Any]) -> Floats:
-    return np.divide(1, length, out=np.zeros_like(length), where=length > 0).astype(np.float32)
+    inverse: Floats = np.divide(1, length, out=np.zeros_like(length), where=length > 0).astype(np.float32)
+    return inverse
 
 
 def _moments(features: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -200,7 +214,7 @@ class Propagated:
 def propagated(graph: Graph, scaling: Scaling, propagation: Propagation, *, unit: bool) -> Propagated:
     """Features of ``graph`` scaled and propagated, with ``unit`` rows of length one.
 
-    Lengths are exact up to ``4 * SKETCH`` columns; those of wider features are estimated from ``SKETCH`` random
+    Lengths are exact up to ``EXACT_COLUMNS`` columns; those of wider features are estimated from ``SKETCH`` random
     directions, always the same ones.
     """
     if graph.features is None:
@@ -209,7 +223,7 @@ def propagated(graph: Graph, scaling: Scaling, propagation: Propagation, *, unit
     whole = Propagated(make_operator(graph), scaling.apply(graph.features), propagation, np.ones(count, np.float32))
     if not unit:
         return whole
-    if width <= 4 * SKETCH:
+    if width <= EXACT_COLUMNS:
         square = sum(np.square(block).sum(1) for block in whole.blocks())
     else:
         rng = np.random.default_rng(noise.derive("row lengths", width))
@@ -242,6 +256,28 @@ class Components:
         """Scores of every node, N x k, by falling variance."""
         return (self._raw(graph) - self.offset) * np.float32(self.scale)
 
+    def arrays(self) -> dict[str, Floats]:
+        """What a file has to keep, beside :meth:`constants`; :meth:`restore` is the way back."""
+        own = {name: getattr(self, name) for name in ("directions", "centre", "offset")}
+        return {**own, "scaling.weight": self.scaling.weight, "scaling.offset": self.scaling.offset}
+
+    def constants(self) -> dict[str, Any]:
+        return {
+            "scaling": [self.scaling.kind, self.scaling.scale],
+            "propagation": dataclasses.astuple(self.propagation),
+            "unit": self.unit,
+            "scale": self.scale,
+        }
+
+    @classmethod
+    def restore(cls, arrays: dict[str, Floats], constants: dict[str, Any]) -> Components:
+        kind, scale = constants["scaling"]
+        scaling = Scaling(kind, arrays["scaling.weight"], arrays["scaling.offset"], scale)
+        return cls(
+            scaling, Propagation(*constants["propagation"]), constants["unit"], arrays["directions"],
+            arrays["centre"], arrays["offset"], constants["scale"],
+        )  # fmt: skip
+
     def _raw(self, graph: Graph) -> Floats:
         scores = propagated(graph, self.scaling, self.propagation, unit=self.unit).times(self.directions) - self.centre
         rows: Floats = unit_rows(scores) if self.unit else scores
@@ -262,7 +298,7 @@ def fit_components(
     rows = propagated(graph, scale, propagation, unit=unit)
     nodes, width = rows.features.shape
     count = min(count, width, nodes - 1)
-    mean = rows.transposed_times(np.ones((nodes, 1), np.float32))[:, 0] / nodes
+    mean = rows.transposed_times(np.full((nodes, 1), 1 / nodes, np.float32))[:, 0]
     _, _, directions = randomized_svd(
         _matrix(rows, mean), count, n_iter=POWER_ITERATIONS, random_state=noise.derive(seed, "components")
     )

@@ -38,6 +38,11 @@ _HOME = {
     "bgrl": "bgrl",
     "sugrl": "sugrl",
     "ggd": "ggd",
+    "untrained": "closed_form",
+    "projection": "closed_form",
+    "pca-projection": "closed_form",
+    "itq": "closed_form",
+    "ppr-itq": "closed_form",
 }
 _registered: dict[str, Method] = {}
 
