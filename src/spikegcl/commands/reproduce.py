@@ -55,7 +55,8 @@ def reproduce(
     json_: Json = False,
 ) -> None:
     """Make a table or figure of the paper, or one of ours, from rows; finished rows are never run again."""
-    from spikegcl.experiments import Choice, experiment_names, find_experiment
+    from spikegcl.baselines import find_method
+    from spikegcl.experiments import Choice, experiment_names, find_experiment, paper
     from spikegcl.experiments.drawings import write_drawings
     from spikegcl.experiments.rows import FAILED, Rows
     from spikegcl.experiments.runner import NEVER, Budget, missing, run_cells
@@ -66,6 +67,9 @@ def reproduce(
             raise typer.BadParameter(f"{value!r} is unknown; choose one of {', '.join(known)}", param_hint=option)
     experiments = [find_experiment(one) for one in (experiment_names() if name == "all" else (name,))]
     choice = Choice(_split(datasets), _split(methods), seeds, preset, probe, device, quick, data_root)
+    for method in choice.methods:
+        if method not in paper.methods():  # of these, some may not be written yet
+            find_method(method)
     folder = output / "quick" if quick else output
     rows = Rows(folder / "rows.jsonl")
     cells = [] if draw_only else _cells(experiments, choice, download)

@@ -1,0 +1,44 @@
+"""Measures for cells of the runner's tests: importable by the process of a cell, and quick to import."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+
+
+def visit(cell, graph, on_epoch, *, visits, seconds=0.0):
+    """Leave a line in the file ``visits``, so that a test can count how often a cell was run."""
+    with Path(visits).open("a") as file:
+        file.write(f"{cell.method}{cell.seed}\n")
+    time.sleep(seconds)
+    return {"nodes": graph.num_nodes, "points": {8: 0.1 + 0.2}}
+
+
+def crash(cell, graph, on_epoch):
+    raise ValueError("no such luck")
+
+
+def die(cell, graph, on_epoch):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def no_json(cell, graph, on_epoch):
+    return {"value": object()}
+
+
+def linger(cell, graph, on_epoch):
+    for epoch in range(1, 10_000):
+        on_epoch(SimpleNamespace(epoch=epoch))
+        time.sleep(0.01)
+    return {}
+
+
+def hoard(cell, graph, on_epoch):
+    kept = np.ones(2**26)  # half a gigabyte
+    time.sleep(100)
+    return {"value": float(kept[0])}
