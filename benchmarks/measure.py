@@ -6,7 +6,6 @@ python -m benchmarks.measure ours|edge_index|sparse DATASET [--repeats 5] [--set
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import time
 
@@ -44,15 +43,9 @@ def timed(function, repeats: int, warm: bool = False) -> list[float]:
     return seconds
 
 
-def load_torch() -> None:
-    """Load torch before spikegcl, which tunes OpenMP: the comparator runs as torch comes."""
-    importlib.import_module("torch")
-
-
 def measure(side: str, name: str, repeats: int, settings: list[str]) -> dict:
-    if side != "ours":
-        load_torch()
-    from spikegcl.training import Session, reuse_freed_memory, torch, train_epoch
+    from spikegcl.objectives import Margin
+    from spikegcl.training import Session, reuse_freed_memory, torch
 
     if side != "ours":
         from benchmarks.paper_loop import PaperLoop
@@ -63,12 +56,17 @@ def measure(side: str, name: str, repeats: int, settings: list[str]) -> dict:
     if side == "ours":
         reuse_freed_memory()
         session = Session(graph, config, 0)
-        model, embed = session.model, session.embed
+        objective, embed = Margin(session), session.embed
+
+        def epoch() -> None:
+            objective.epoch(1)
     else:
         model = PaperLoop(config, graph, side)
-        embed = model.embed
-    optimiser = torch.optim.AdamW(model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
-    epoch = (lambda: train_epoch(session, optimiser, 1)) if side == "ours" else (lambda: model.train_epoch(optimiser))
+        optimiser, embed = torch.optim.AdamW(model.parameters(), lr=config.lr), model.embed
+
+        def epoch() -> None:
+            model.train_epoch(optimiser)
+
     return {
         "side": side,
         "graph": name,

@@ -24,17 +24,18 @@ PARTS = {
 def measure(name: str) -> dict:
     import torch
 
+    from spikegcl.objectives import Margin
     from spikegcl.propagate import propagate
-    from spikegcl.training import Session, reuse_freed_memory, train_epoch
+    from spikegcl.training import Session, reuse_freed_memory
 
     reuse_freed_memory()
     graph, config = graph_and_config(name, [])
     session = Session(graph, config, 0)
-    optimiser = torch.optim.AdamW(session.model.parameters())
-    train_epoch(session, optimiser, 1)
+    objective = Margin(session)
+    objective.epoch(1)
     profile = cProfile.Profile()
     started = time.perf_counter()
-    profile.runcall(train_epoch, session, optimiser, 2)
+    profile.runcall(objective.epoch, 2)
     total = time.perf_counter() - started
     stats = pstats.Stats(profile).stats  # type: ignore[attr-defined]
     own = dict.fromkeys(PARTS, 0.0)

@@ -14,9 +14,10 @@ from benchmarks.published import data_root
 from benchmarks.run import ROOT, table
 from spikegcl.config import preset
 from spikegcl.datasets import load_dataset, make_split
+from spikegcl.objectives import Margin
 from spikegcl.probes import REPEATS, linear_probe
 from spikegcl.protocol import spread
-from spikegcl.training import Session, train_epoch
+from spikegcl.training import Session
 
 RESULTS = ROOT / "results" / "statistics"
 
@@ -40,9 +41,9 @@ def use_exact_statistics(session: Session) -> None:
 def measure(name: str, seed: int) -> dict:
     graph, config = load_dataset(name, data_root()), preset("paper", name)
     split, session = make_split(graph, seed), Session(graph, config, seed)
-    optimiser = torch.optim.AdamW(session.model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
+    objective = Margin(session)
     for epoch in range(1, config.epochs + 1):
-        train_epoch(session, optimiser, epoch)
+        objective.epoch(epoch)
     row = {"dataset": name, "seed": seed, "split": split.hash, "config": config.hash}
     for kind in ("running", "exact"):
         if kind == "exact":

@@ -197,7 +197,7 @@ BAD = {
     "setting out of range": (lambda f, d: ["digits", "--set", "dropout=1.5"], 1, ["dropout", "between"]),
     "setting without a value": (lambda f, d: ["digits", "--set", "steps"], 2, ["key=value"]),
     "more steps than columns": (lambda f, d: ["digits", "--set", "steps=65"], 1, ["lower steps"]),
-    "unknown preset": (lambda f, d: ["digits", "--preset", "best"], 1, ["best", "default or paper"]),
+    "unknown preset": (lambda f, d: ["digits", "--preset", "best"], 1, ["best", "compact or paper"]),
     "paper preset for another graph": (lambda f, d: ["digits", "--preset", "paper"], 1, ["no settings"]),
     "unknown probe": (lambda f, d: ["digits", "--probe", "svm"], 2, ["svm"]),
     "files given with a dataset": (lambda f, d: ["digits", "--labels", f["labels"]], 1, ["leave the file options out"]),

@@ -8,7 +8,6 @@ import time
 from dataclasses import fields
 
 import pytest
-import torch
 
 from spikegcl import cli
 from spikegcl.config import Config
@@ -16,7 +15,8 @@ from spikegcl.datasets import load_dataset
 from spikegcl.estimate import Machine, Work, count_bytes, count_work, estimate, probe_machine
 from spikegcl.groups import make_groups
 from spikegcl.model import SpikeGCL
-from spikegcl.training import Session, train_epoch
+from spikegcl.objectives import Margin
+from spikegcl.training import Session
 
 ONES = Machine(Work(*(1.0 for _ in fields(Work))), startup=10.0, resident_mb=100.0)
 
@@ -90,16 +90,15 @@ def test_probe_predicts_an_epoch_within_a_factor_of_four():
     """Looser than benchmarks/estimate.py, and three tries: a neighbour may take the machine during either part."""
     of = graph(8000, 256)
     config = Config(steps=8, threshold=1.0)
-    session = Session(of, config, 0)
-    optimiser = torch.optim.AdamW(session.model.parameters())
-    train_epoch(session, optimiser, 1)
+    objective = Margin(Session(of, config, 0))
+    objective.epoch(1)
     ratios = []
     for epoch in (2, 3, 4):
         machine = probe_machine(0.3)
         assert all(getattr(machine.rates, field.name) >= 0 for field in fields(Work))
         assert machine.resident_mb > 50
         start = time.perf_counter()
-        train_epoch(session, optimiser, epoch)
+        objective.epoch(epoch)
         ratios.append(estimate(of, config, machine).seconds_epoch / (time.perf_counter() - start))
         if 1 / 4 < ratios[-1] < 4:
             return

@@ -20,12 +20,13 @@ if TYPE_CHECKING:
 
 FORMAT = "spikegcl-model"
 VERSION = "1"
+INPUTS = "inputs."  # names of the arrays that make the encoder's inputs
 
 
 def model_hash(model: SpikeGCL) -> str:
     """Twelve hex digits over all weights and statistics."""
     digest = hashlib.sha256()
-    for name, value in sorted(model.state_dict().items()):
+    for name, value in sorted((model.state_dict() | _input_tensors(model)).items()):
         digest.update(name.encode() + value.detach().cpu().contiguous().numpy().tobytes())
     return digest.hexdigest()[:12]
 
@@ -35,6 +36,7 @@ def save_model(model: SpikeGCL, path: Path, columns: tuple[str, ...] | None = No
     from safetensors.torch import save
 
     tensors = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
+    tensors |= _input_tensors(model)
     groups = model.encoder.groups
     tensors["groups.order"] = torch.from_numpy(groups.order).long()
     tensors["groups.bounds"] = torch.from_numpy(groups.bounds).long()
@@ -44,6 +46,8 @@ def save_model(model: SpikeGCL, path: Path, columns: tuple[str, ...] | None = No
         "config": json.dumps(dataclasses.asdict(model.config)),
         "columns": json.dumps(columns),
     }
+    if model.inputs is not None:
+        meta["inputs"] = json.dumps(model.inputs.constants())
     with written_atomically(path) as temporary:
         temporary.write_bytes(save(tensors, meta))
 
@@ -63,9 +67,20 @@ def load_model(path: Path) -> tuple[SpikeGCL, tuple[str, ...] | None]:
                 f"{path} is not a model of this release (format {meta.get('format')}, version {meta.get('version')})"
             )
         groups = Groups(tensors.pop("groups.order").numpy(), tensors.pop("groups.bounds").numpy())
+        arrays = {name: tensors.pop(name).numpy() for name in list(tensors) if name.startswith(INPUTS)}
         model = SpikeGCL(from_mapping(json.loads(meta["config"])), groups)
+        if arrays:
+            from spikegcl.closed_forms import Components
+
+            named = {name.removeprefix(INPUTS): array for name, array in arrays.items()}
+            model.inputs = Components.restore(named, json.loads(meta["inputs"]))
         model.load_state_dict(tensors)
         columns = json.loads(meta["columns"])
     except (SafetensorError, KeyError, ValueError, RuntimeError) as error:
         raise RunError(f"{path} cannot be read as a model: {error}; train again or restore the file") from None
     return model, None if columns is None else tuple(columns)
+
+
+def _input_tensors(model: SpikeGCL) -> dict[str, torch.Tensor]:
+    arrays = {} if model.inputs is None else model.inputs.arrays()
+    return {INPUTS + name: torch.from_numpy(array) for name, array in arrays.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from dataclasses import dataclass
 from importlib import resources
@@ -22,12 +23,15 @@ class Config(Settings):
     """Settings of the model and its training. The paper's symbol stands in brackets where there is one."""
 
     # Codes: bits per node = steps * channels. 0 lets the graph decide (see `fit_to_graph`).
+    bits: int = 0  # if given, it decides: channels are the divisor nearest to `channels`, and steps follow
     steps: int = 0  # [T] time steps = feature groups
     channels: int = 64  # [H] the width every published run uses
     grouping: str = "chunk"  # how columns become groups; the paper's
 
     # Encoder.
-    encoder: str = "gcn"  # the paper's basic unit; sage and gat are its ablation
+    inputs: str = "features"  # what it reads: the graph's features, or their components after propagation
+    components: int = 0  # how many of these; 0: as many as bits, at least 128
+    encoder: str = "gcn"  # the paper's basic unit; sage and gat are its ablation; linear for inputs = components
     layers: int = 2  # [L] first per group, the others shared
     activation: str = "elu"  # the authors' choice
     batch_norm: bool = True  # every published command turns it on; keeps firing balanced
@@ -43,6 +47,7 @@ class Config(Settings):
     alpha: float = 2.0  # the paper's surrogate sharpness
 
     # Objective and corruption.
+    objective: str = "margin"  # the paper's ranking loss; clusters (spikes predict clusters of the components)
     margin: float = 0.0  # [m] the published value on six of seven graphs
     head_width: int = 64  # outputs summed by the scoring head: equivalent to one vector with a scaled step size
     edge_drop: float = 0.2  # share of undirected edges the corrupted view loses; the authors'
@@ -58,8 +63,10 @@ class Config(Settings):
     select: str = "last"  # which epoch's codes are kept: last, or validation (best validation accuracy; needs labels)
 
     CHOICES: ClassVar = {
-        "grouping": ("chunk", "random", "cluster"),
-        "encoder": ("gcn", "sage", "gat"),
+        "grouping": ("chunk", "random", "cluster", "all"),
+        "inputs": ("features", "components"),
+        "encoder": ("gcn", "sage", "gat", "linear"),
+        "objective": ("margin", "clusters"),
         "activation": ("elu", "relu", "none"),
         "neuron": ("IF", "LIF", "PLIF"),
         "reset": ("zero", "subtract"),
@@ -68,6 +75,8 @@ class Config(Settings):
         "select": ("last", "validation"),
     }
     RANGES: ClassVar = {
+        "bits": (0, 2**20),
+        "components": (0, 65536),
         "steps": (0, 65536),
         "channels": (1, 65536),
         "layers": (1, 64),
@@ -87,6 +96,29 @@ class Config(Settings):
     }
 
 
+# The preset `compact`, for any graph: every step reads all components of the propagated features, and a neuron fires
+# where its current exceeds the median over the training graph. It starts from ITQ rotations of the components; training
+# (spikes predict clusters) is off, because it has not been shown to gain anything over that start (docs/compact.md).
+COMPACT: dict[str, Any] = {
+    "steps": 8,
+    "channels": 32,
+    "grouping": "all",
+    "inputs": "components",
+    "encoder": "linear",
+    "layers": 1,
+    "activation": "none",
+    "batch_norm": False,
+    "dropout": 0.0,
+    "neuron": "LIF",
+    "threshold": 1.0,
+    "alpha": 1.0,
+    "objective": "clusters",
+    "head_width": 1,
+    "edge_drop": 0.3,
+    "epochs": 0,
+}
+
+
 def from_mapping(values: Mapping[str, Any]) -> Config:
     """A config from the keys of a TOML table; keys not given keep their defaults."""
     return Config().replace(**dict(values))
@@ -100,15 +132,17 @@ def read_config(path: Path) -> Config:
 
 
 def preset(name: str, dataset: str) -> Config:
-    """A shipped setting: ``default`` for any graph, ``paper`` for the datasets of the paper.
+    """A shipped setting: ``default`` and ``compact`` for any graph, ``paper`` for the datasets of the paper.
 
     >>> preset("paper", "photo").steps
     15
     """
     if name == "default":
         return Config()
+    if name == "compact":
+        return from_mapping(COMPACT)
     if name != "paper":
-        raise PresetMissingError(f"unknown preset {name!r}; choose default or paper")
+        raise PresetMissingError(f"unknown preset {name!r}; choose default, compact or paper")
     tables = tomllib.loads((resources.files("spikegcl") / "presets" / "paper.toml").read_text("utf-8"))
     if dataset not in tables:
         known = ", ".join(key for key in tables if key != "all")
@@ -117,12 +151,16 @@ def preset(name: str, dataset: str) -> Config:
 
 
 def fit_to_graph(config: Config, graph: Graph) -> Config:
-    """Settle what the graph decides: the number of steps, when it is 0.
+    """Settle what the graph decides: the number of steps, when it is 0, or steps and channels from ``bits``.
 
     About 16 columns a step, between 8 and 32 steps: fewer would make codes too small to tell classes apart, more
     costs time without gain on the graphs tried. At least 4 columns a step, because the first layer of a narrower one
     has too few inputs to keep its channels apart and some never fire.
     """
+    if config.bits and config.bits != config.steps * config.channels:
+        divisors = [count for count in range(1, config.bits + 1) if config.bits % count == 0]
+        channels = min(divisors, key=lambda count: abs(math.log(count / config.channels)))
+        return config.replace(channels=channels, steps=config.bits // channels)
     if config.steps:
         return config
     width = graph.num_features

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from spikegcl.groups import Groups
 
 EPS, MOMENTUM = 1e-5, 0.1  # torch's batch norm defaults
-OPERATORS = {"gcn": "gcn", "sage": "mean", "gat": "sum"}
+OPERATORS = {"gcn": "gcn", "sage": "mean", "gat": "sum", "linear": "gcn"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +72,7 @@ class Convolution(nn.Module):
     gcn    A = P z,  z = x W
     sage   A = P x W + x W_self with P the neighbourhood mean
     gat    A = attention over z = x W with scores a_self . z_i + a_neighbour . z_j (one head)
+    linear A = x W: the graph is in the inputs already
     """
 
     def __init__(self, kind: str, sizes: list[int], channels: int, biases: int, rng: torch.Generator) -> None:
@@ -131,7 +132,7 @@ class Encoder(nn.Module):
         self.activation = config.activation
         # P is applied to the features of a step, or to their product with the weights: the same result, and the one
         # that moves fewer columns wins. Products also go back through P, features have to be made dense for it.
-        self.propagates_first = self.kind != "gat" and len(groups.order) <= groups.steps * self.channels
+        self.propagates_first = self.kind in ("gcn", "sage") and len(groups.order) <= groups.steps * self.channels
         self.first = Convolution(self.kind, groups.sizes.tolist(), self.channels, groups.steps, rng)
         self.shared = nn.ModuleList(
             Convolution(self.kind, [self.channels], self.channels, 1, rng) for _ in range(config.layers - 1)
@@ -189,12 +190,10 @@ class Encoder(nn.Module):
                 parts.append(block_linear(gathered, weights[1], own))  # type: ignore[arg-type]
         else:
             parts = [group_linear(view.features, view.columns, self.groups, first, steps, w) for w in weights]
-            gat = self.kind == "gat"
-            parts[0] = (
-                self._attend(convolution, view.operator, parts[0], shifts[0])
-                if gat
-                else propagate(view.operator, parts[0])
-            )
+            if self.kind == "gat":
+                parts[0] = self._attend(convolution, view.operator, parts[0], shifts[0])
+            elif self.kind != "linear":
+                parts[0] = propagate(view.operator, parts[0])
         return self._combine(view.operator, parts, shifts, bias)
 
     def _shared_layer(
@@ -208,7 +207,7 @@ class Encoder(nn.Module):
     ) -> Affine:
         width = self.channels
         bounds = range(0, (steps + 1) * width, width)
-        spread = h if self.kind == "gat" else propagate(operator, h)
+        spread = propagate(operator, h) if self.kind in ("gcn", "sage") else h
         parts, shifts = [], []
         for weight, x in zip(convolution.weights(), (spread, h), strict=False):
             stacked = weight.expand(steps, -1, -1) if scale is None else weight * scale[:, :, None]
@@ -231,7 +230,7 @@ class Encoder(nn.Module):
     def _combine(self, operator: Operator, parts: list[Tensor], shifts: list[Tensor], bias: Tensor) -> Affine:
         if self.kind == "sage":
             return Affine(parts[0] + parts[1], operator.reach, shifts[0], bias + shifts[1])
-        reach = torch.ones_like(operator.reach) if self.kind == "gat" else operator.reach
+        reach = operator.reach if self.kind == "gcn" else torch.ones_like(operator.reach)
         return Affine(parts[0], reach, shifts[0], bias)
 
 

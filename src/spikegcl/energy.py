@@ -169,7 +169,15 @@ def count_pass(model: SpikeGCL, nodes: int, edges: int, fired: tuple[int, ...]) 
     # Attention scores: two dot products a node, and one weighting an edge beyond the weighted sum itself.
     attention = steps * (2 * nodes * channels + entries) if encoder.kind == "gat" else 0
     width = len(groups.order)
-    layers = [Layer("layer 1", matrices * nodes * width * channels + attention, entries * moved, steps * nodes * width)]
+    layers = []
+    if model.inputs is not None:
+        taken = model.inputs.directions
+        hops = model.inputs.propagation.hops
+        layers.append(Layer("components", nodes * taken.size, hops * entries * taken.shape[1], nodes * len(taken)))
+        moved = 0
+    layers += [
+        Layer("layer 1", matrices * nodes * width * channels + attention, entries * moved, steps * nodes * width)
+    ]
     layers += [
         Layer(f"layer {number}", matrices * nodes * steps * channels**2 + attention, steps * entries * channels)
         for number in range(2, len(encoder.shared) + 2)

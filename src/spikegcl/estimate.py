@@ -19,12 +19,14 @@ import torch
 
 from spikegcl import training
 from spikegcl.config import Config, fit_to_graph
+from spikegcl.errors import ConfigError
 from spikegcl.floors import CHUNK
 from spikegcl.fused import Affine, activate, score_spikes
 from spikegcl.graph import build_graph
 from spikegcl.groups import make_groups
 from spikegcl.model import CHUNK_FLOATS, SpikeGCL
 from spikegcl.neurons import Neuron
+from spikegcl.objectives import Margin
 from spikegcl.propagate import (
     Columns,
     Features,
@@ -113,6 +115,8 @@ def estimate(graph: Graph, config: Config, machine: Machine | None = None) -> Es
     """Memory, time and size of training ``config`` on ``graph``; the machine is probed unless it is given."""
     machine = machine or probe_machine()
     config = fit_to_graph(config, graph)
+    if config.inputs != "features":
+        raise ConfigError("estimates know the cost of inputs = features only, not of components; try a smaller graph")
     groups = make_groups(graph, config.steps, "chunk" if config.grouping == "cluster" else config.grouping)
     model = SpikeGCL(config, groups)
     epoch, embed = count_work(model, graph, backward=True), count_work(model, graph, backward=False)
@@ -297,9 +301,8 @@ def probe_machine(seconds: float = PROBE_SECONDS) -> Machine:
 
 def _call_seconds(tiny: Graph, budget: float) -> float:
     """Seconds of one chunk, forward or back, in which there is nothing to compute."""
-    session = training.Session(tiny, Config(steps=2, epochs=1, threshold=1.0), 0)
-    optimiser = torch.optim.AdamW(session.model.parameters())
-    return _seconds(lambda: training.train_epoch(session, optimiser, 1), budget) / 4
+    objective = Margin(training.Session(tiny, Config(steps=2, epochs=1, threshold=1.0), 0))
+    return _seconds(lambda: objective.epoch(1), budget) / 4
 
 
 def _random_graph(rng: np.random.Generator, nodes: int, width: int, density: float = 1.0) -> Graph:

@@ -47,10 +47,10 @@ class SpikeGCLEmbedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     output : ``bits`` (uint8, N x bits, what a classifier reads), ``packed`` (uint8, N x ceil(bits / 8)) or ``rate``
         (float32, N x channels: the share of steps in which a channel fires).
-    preset : ``default``, or ``paper`` for a Graph called like a dataset of the paper.
+    preset : ``default``, ``compact``, or ``paper`` for a Graph called like a dataset of the paper.
     seed : same seed, same bits.
     device : torch device.
-    steps, channels, ... : the settings of :class:`~spikegcl.Config`; None keeps the preset's.
+    bits, steps, channels, ... : the settings of :class:`~spikegcl.Config`; None keeps the preset's.
 
     Attributes
     ----------
@@ -74,9 +74,12 @@ class SpikeGCLEmbedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         preset: str = "default",
         seed: int = 0,
         device: str = "cpu",
+        bits: int | None = None,
         steps: int | None = None,
         channels: int | None = None,
         grouping: str | None = None,
+        inputs: str | None = None,
+        components: int | None = None,
         encoder: str | None = None,
         layers: int | None = None,
         activation: str | None = None,
@@ -89,6 +92,7 @@ class SpikeGCLEmbedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         reset: str | None = None,
         surrogate: str | None = None,
         alpha: float | None = None,
+        objective: str | None = None,
         margin: float | None = None,
         head_width: int | None = None,
         edge_drop: float | None = None,
@@ -105,9 +109,12 @@ class SpikeGCLEmbedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.preset = preset
         self.seed = seed
         self.device = device
+        self.bits = bits
         self.steps = steps
         self.channels = channels
         self.grouping = grouping
+        self.inputs = inputs
+        self.components = components
         self.encoder = encoder
         self.layers = layers
         self.activation = activation
@@ -120,6 +127,7 @@ class SpikeGCLEmbedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.reset = reset
         self.surrogate = surrogate
         self.alpha = alpha
+        self.objective = objective
         self.margin = margin
         self.head_width = head_width
         self.edge_drop = edge_drop
@@ -201,7 +209,7 @@ class SpikeGCLEmbedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             written = file.metadata().get("estimator")
         loaded = cls(**(dataclasses.asdict(model.config) if written is None else json.loads(written)))
         loaded.model_, loaded.config_ = model, model.config
-        loaded._remember(len(model.encoder.groups.order), columns)
+        loaded._remember(model.num_features, columns)
         return loaded
 
     def __sklearn_tags__(self) -> Any:

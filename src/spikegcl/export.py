@@ -83,7 +83,7 @@ def _save_array(path: Path, array: NDArray[Any]) -> None:
 def currents(model: SpikeGCL, graph: Graph) -> Floats:
     """What the neurons of every node receive at every step: N x T x H, the input of the exported NIR graph."""
     operator = make_operator(graph, model.encoder.operator_kind)
-    view = clean_view(operator, Features(graph), model.encoder.groups)
+    view = clean_view(operator, Features(model.prepare(graph)), model.encoder.groups)
     with model.frozen():
         parts = [
             model.encoder.currents(view, first, steps).dense().view(graph.num_nodes, steps, -1)

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
     from spikegcl.graph import Graph
 
-GROUPINGS = ("chunk", "random", "cluster")
+GROUPINGS = ("chunk", "random", "cluster", "all")
 
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """A partition of d columns into T non-empty groups.
+    """A partition of d columns into T non-empty groups, or T groups of all of them.
 
-    ``order`` (int64, d) lists the columns group after group; group t is ``order[bounds[t]:bounds[t + 1]]``.
+    ``order`` (int64) lists the columns group after group; group t is ``order[bounds[t]:bounds[t + 1]]``.
     """
 
     order: NDArray[np.int64]
@@ -39,8 +39,13 @@ class Groups:
 
     @cached_property
     def step_of(self) -> NDArray[np.int32]:
-        """Time step of each position in ``order`` (int32, d)."""
+        """Time step of each position in ``order`` (int32)."""
         return np.repeat(np.arange(self.steps, dtype=np.int32), self.sizes)
+
+    @property
+    def columns(self) -> int:
+        """d, the number of columns."""
+        return int(self.order.max()) + 1
 
 
 def make_groups(graph: Graph, steps: int, grouping: str = "chunk", seed: int = 0) -> Groups:
@@ -52,6 +57,7 @@ def make_groups(graph: Graph, steps: int, grouping: str = "chunk", seed: int = 0
     - ``random``: the same sizes over a seeded permutation of the columns.
     - ``cluster``: columns with similar profiles over the nodes together, by k-means on a random projection of the
       columns; sizes follow the data.
+    - ``all``: no cut, every group has every column.
 
     >>> import numpy as np
     >>> from spikegcl.graph import build_graph
@@ -62,6 +68,8 @@ def make_groups(graph: Graph, steps: int, grouping: str = "chunk", seed: int = 0
     width = graph.num_features
     if steps < 1:
         raise ConfigError(f"steps must be at least 1, got {steps}")
+    if grouping == "all":
+        return Groups(np.tile(np.arange(width), steps), np.arange(steps + 1) * width)
     if steps > width:
         raise ConfigError(f"{steps} steps need at least {steps} feature columns, the graph has {width}; lower steps")
     bounds = np.concatenate([[0], np.cumsum(np.full(steps, width // steps) + (np.arange(steps) < width % steps))])

@@ -17,7 +17,9 @@ from spikegcl.neurons import Neuron, SpikingNeuron
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from spikegcl.closed_forms import Components
     from spikegcl.config import Config
+    from spikegcl.graph import Graph
     from spikegcl.groups import Groups
 
 # Floats of one activation tensor (N x K*H) that are worth keeping in flight: small graphs take many steps at once to
@@ -34,6 +36,9 @@ class SpikeGCL(nn.Module):
     def __init__(self, config: Config, groups: Groups, seed: int = 0) -> None:
         super().__init__()
         self.config = config
+        self.inputs: Components | None = (
+            None  # what makes the encoder's inputs from a graph, unless they are its features
+        )
         self.encoder = Encoder(config, groups, seed)
         self.neuron = SpikingNeuron(
             Neuron(config.neuron, config.threshold, config.reset, config.surrogate, config.alpha),  # type: ignore[arg-type]
@@ -54,6 +59,15 @@ class SpikeGCL(nn.Module):
     @property
     def bits(self) -> int:
         return self.steps * self.channels
+
+    @property
+    def num_features(self) -> int:
+        """Feature columns of the graphs it embeds."""
+        return self.encoder.groups.columns if self.inputs is None else len(self.inputs.directions)
+
+    def prepare(self, graph: Graph) -> Graph:
+        """The graph with what the encoder reads in place of its features."""
+        return graph if self.inputs is None else graph.with_features(self.inputs.apply(graph))
 
     def chunks(self, nodes: int) -> Iterator[tuple[int, int]]:
         """Step ranges (first, count) computed side by side: whole blocks, as many as CHUNK_FLOATS allows."""

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from spikegcl import noise
+from spikegcl import neurons, noise
 from spikegcl.augment import clean_view, corrupt
 from spikegcl.config import Config, fit_to_graph
 from spikegcl.errors import FeatureError, LabelError
 from spikegcl.groups import make_groups
 from spikegcl.inductive import match_columns, training_order
 from spikegcl.memory import reuse_freed_memory
-from spikegcl.model import SpikeGCL, margin_loss
-from spikegcl.neurons import run
+from spikegcl.model import SpikeGCL
+from spikegcl.objectives import OBJECTIVES
 from spikegcl.probes import linear_probe
 from spikegcl.propagate import Features, local_order, make_operator, propagate
 
@@ -26,11 +26,13 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from spikegcl.closed_forms import Components
     from spikegcl.encoder import View
     from spikegcl.graph import Graph, Split
 
 # P X of the clean graph is kept over epochs when it is smaller than this (bytes): it saves a product per embedding.
 KEEP_PROPAGATED = 2**29
+ROTATED = 128  # components of one rotation: better than 64 on the validation nodes of four graphs (docs/compact.md)
 CALIBRATION_NODES = 1024
 CALIBRATION_PASSES = 10  # after ten passes the initial statistics weigh 0.9^20 = 12 %
 
@@ -72,8 +74,13 @@ class Session:
         if graph.features is None:
             raise FeatureError("the graph has no features; give some, or use spikegcl.structural_features(graph)")
         self.config = fit_to_graph(config, graph)
+        self.graph, components = graph, None
+        if self.config.inputs == "components":
+            components = _fit_components(graph, self.config, seed)
+            graph = graph.with_features(components.apply(graph))
         self.groups = make_groups(graph, self.config.steps, self.config.grouping, seed)
         self.model = SpikeGCL(self.config, self.groups, seed).to(device)
+        self.model.inputs = components
         self.order = local_order(graph)
         self.operator = make_operator(graph, self.model.encoder.operator_kind, device, self.order)
         self.features = Features(graph, device, self.order)
@@ -81,6 +88,8 @@ class Session:
         self.clean = self._clean()
         if self.config.threshold == 0:
             self._calibrate_threshold()
+        if components is not None:
+            self._rotate()
 
     def _clean(self) -> View:
         """The view that is embedded, with P X kept where it will be used and fits."""
@@ -134,11 +143,48 @@ class Session:
         low, high = 0.0, float(sequence.clamp(min=0).sum(0).max()) + 1e-6
         for _ in range(40):  # firing falls as the threshold rises: bisect to float32 precision
             middle = (low + high) / 2
-            rate = float(run(replace(neuron, threshold=middle), sequence, model.neuron.tau)[0].mean())
+            rate = float(neurons.run(replace(neuron, threshold=middle), sequence, model.neuron.tau)[0].mean())
             low, high = (middle, high) if rate > self.config.firing_rate else (low, middle)
         self.config = self.config.replace(threshold=max(high, 1e-6))
         model.config = self.config
         model.neuron.neuron = replace(neuron, threshold=self.config.threshold)
+
+    @torch.no_grad()
+    def _rotate(self) -> None:
+        """Start the first layer from ITQ rotations of the components, with currents of unit deviation."""
+        from spikegcl.closed_forms import fit_itq
+
+        scores = self.features.gather(self.clean.columns, 0, self.groups.columns)
+        fitted = fit_itq(scores.cpu().numpy(), self.model.bits, seed=self.seed, block=ROTATED)
+        rotation = torch.from_numpy(fitted.directions)
+        deviation = (scores[:, : len(rotation)] @ rotation.to(scores.device)).std(0).clamp(min=1e-12)
+        weight = self.model.encoder.first.weight.view(self.groups.steps, self.groups.columns, -1)
+        scaled = (rotation.to(scores.device) / deviation).view(len(rotation), self.groups.steps, -1)
+        weight.zero_()[:, : len(rotation)] = scaled.transpose(0, 1)
+        self.centre()
+
+    @torch.no_grad()
+    def centre(self) -> None:
+        """Move every channel's bias so that half of the nodes fire: the membrane's median meets the threshold."""
+        model, neuron = self.model, self.model.neuron
+        membrane = model.rest(self.clean)
+        with model.frozen():
+            for step in range(model.steps):
+                bias = model.encoder.first.bias[step]
+                current = model.encoder.currents(self.clean, step, 1).dense()
+                charged = neurons.charge(neuron.neuron, current, membrane, neuron.tau)
+                gain = 1.0 if neuron.neuron.kind == "IF" else float(neuron.tau)
+                ordered, half = charged.sort(0).values, (len(charged) + 1) // 2
+                middle = (ordered[half - 1] + ordered[min(half, len(charged) - 1)]) / 2  # between two nodes, on neither
+                shift = (neuron.neuron.threshold - middle) * gain
+                bias += shift
+                membrane = neuron(current + shift, membrane)[1]
+
+
+def _fit_components(graph: Graph, config: Config, seed: int) -> Components:
+    from spikegcl.closed_forms import component_count, fit_components
+
+    return fit_components(graph, config.components or component_count(config.steps * config.channels), seed=seed)
 
 
 def train(
@@ -163,13 +209,14 @@ def train(
     clock = Clock()
     session = Session(graph, config, seed, device)
     model, config = session.model, session.config
-    optimiser = torch.optim.AdamW(model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
+    objective = OBJECTIVES[config.objective](session) if config.epochs else None
     history: list[Epoch] = []
     best, kept, since = -np.inf, model.state_dict(), 0
     clock.lap("train")
 
     for epoch in range(1, config.epochs + 1):
-        loss, norms = train_epoch(session, optimiser, epoch)
+        assert objective is not None
+        loss, norms = objective.epoch(epoch)
         seconds, accuracy = clock.lap("train"), None
         if judged and split is not None:
             codes = session.embed()
@@ -192,29 +239,6 @@ def train(
     codes = session.embed()
     clock.lap("embed")
     return Trained(model, config, codes, kept_epoch if history else 0, history, clock.seconds)
-
-
-def train_epoch(session: Session, optimiser: torch.optim.Optimizer, epoch: int) -> tuple[float, list[float]]:
-    """One pass over all blocks and one optimiser step. Returns the mean loss of a step and a gradient norm a step.
-
-    Each chunk of blocks is forwarded in both views, contrasted and backwarded at once, so its activations are freed
-    before the next: memory does not grow with the number of steps. The membrane crosses block borders detached.
-    """
-    model, margin = session.model, session.config.margin
-    positive, negative = session.positive(epoch), session.negative(epoch)
-    after_positive, after_negative = model.rest(positive), model.rest(negative)
-    total = 0.0
-    norms: list[float] = []
-    optimiser.zero_grad(set_to_none=True)
-    for first, steps in model.chunks(positive.operator.num_nodes):
-        good, after_positive = model.scores(positive, first, steps, after_positive, norms)
-        bad, after_negative = model.scores(negative, first, steps, after_negative)
-        loss = margin_loss(good, bad, margin)
-        loss.backward()
-        total += float(loss.detach())
-    optimiser.step()
-    model.neuron.project()
-    return total / model.steps, norms
 
 
 class Clock:
@@ -245,11 +269,11 @@ def embed_graph(
     the ids of the training nodes in training order: with them a node whose surroundings did not change has exactly the
     code it got in training, wherever its row stands now (docs/new-nodes.md).
     """
-    graph = match_columns(graph, columns, len(model.encoder.groups.order), known=known).graph
+    graph = match_columns(graph, columns, model.num_features, known=known).graph
     order = None if known is None else training_order(graph.ids, known)
     if order is not None:
         graph = graph.subgraph(order)
-    model = model.to(device)
+    model, graph = model.to(device), model.prepare(graph)
     operator = make_operator(graph, model.encoder.operator_kind, device)
     view = clean_view(operator, Features(graph, device), model.encoder.groups)
     packed: NDArray[np.uint8] = model.embed(view).cpu().numpy()

@@ -49,7 +49,7 @@ def embed(
     trained = _trained_codes(opened)
     known = None if trained is None else trained.ids
     loaded = load_source(opened.source, data_root) if graph is None else _read(graph, features, data_root)
-    width = len(model.encoder.groups.order)
+    width = model.num_features
     matched = match_columns(loaded, columns, width, fill_missing=fill_missing, known=known)  # type: ignore[arg-type]
     codes = make_codes(embed_graph(model, matched.graph, columns, device, known=known), matched.graph, model)
     codes.save(output)

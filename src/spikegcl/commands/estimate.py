@@ -14,7 +14,7 @@ from spikegcl.commands.common import DataRoot, Features, Json, console, load, ta
 def estimate(
     graph: Annotated[str, typer.Argument(help="A dataset's name (see `spikegcl datasets`) or an edge list file.")],
     features: Features = None,
-    preset: Annotated[str, typer.Option(help="default (any graph) or paper (the paper's datasets).")] = "default",
+    preset: Annotated[str, typer.Option(help="default or compact (any graph), or paper (its datasets).")] = "default",
     settings: Annotated[list[str] | None, typer.Option("--set", help="key=value, may be repeated.")] = None,
     data_root: DataRoot = None,
     json_: Json = False,

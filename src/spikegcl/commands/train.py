@@ -46,7 +46,7 @@ def train(
     method: Annotated[
         str, typer.Option(help="spikegcl, another of `spikegcl methods`, or a float one with +sign.")
     ] = "spikegcl",
-    preset: Annotated[str, typer.Option(help="default (any graph) or paper (the paper's datasets).")] = "default",
+    preset: Annotated[str, typer.Option(help="default or compact (any graph), or paper (its datasets).")] = "default",
     bits: Annotated[int | None, typer.Option(min=1, help="Bits per node, for methods that take a number.")] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", help="key=value, may be repeated.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="First seed; its model and codes are kept.")] = 0,

@@ -1,0 +1,142 @@
+"""What training asks of the spikes. :func:`spikegcl.training.train` runs any of these, epoch by epoch."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from spikegcl import noise
+from spikegcl.model import margin_loss
+from spikegcl.neurons import fire
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spikegcl.training import Session
+
+LEVELS = (8, 16, 32, 64, 128)  # numbers of clusters the spikes predict, coarse to fine
+CLUSTERED = 64  # components the clusters are made from: later ones are mostly noise to k-means
+SHRINK = 2e-4  # L2 on the maps from spikes to clusters
+MAP_RATE = 10  # their learning rate, relative to the encoder's
+BATCH, BATCHES = 1024, 20  # nodes of a step, steps of an epoch
+WARM_UP = 0.1  # share of the steps in which the learning rate rises; it falls to zero in the others
+
+
+class Objective(Protocol):
+    """One way to train the model of a session."""
+
+    optimiser: torch.optim.Optimizer
+
+    def epoch(self, number: int) -> tuple[float, list[float]]:
+        """Train for one epoch (counted from 1). Returns its loss and a gradient norm for every time step."""
+        ...
+
+
+class Margin:
+    """The paper's: scores of the graph and of a corrupted one are ranked, block by block; one optimiser step an epoch.
+
+    Each chunk of blocks is forwarded in both views, contrasted and backwarded at once, so its activations are freed
+    before the next: memory does not grow with the number of steps. The membrane crosses block borders detached.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self.session, config = session, session.config
+        self.optimiser: torch.optim.Optimizer = torch.optim.AdamW(
+            session.model.parameters(), lr=config.lr, weight_decay=config.weight_decay
+        )
+
+    def epoch(self, number: int) -> tuple[float, list[float]]:
+        session, model = self.session, self.session.model
+        positive, negative = session.positive(number), session.negative(number)
+        after_positive, after_negative = model.rest(positive), model.rest(negative)
+        total, norms = 0.0, list[float]()
+        self.optimiser.zero_grad(set_to_none=True)
+        for first, steps in model.chunks(positive.operator.num_nodes):
+            good, after_positive = model.scores(positive, first, steps, after_positive, norms)
+            bad, after_negative = model.scores(negative, first, steps, after_negative)
+            loss = margin_loss(good, bad, session.config.margin)
+            loss.backward()
+            total += float(loss.detach())
+        self.optimiser.step()
+        model.neuron.project()
+        return total / model.steps, norms
+
+
+class Clusters:
+    """Spikes predict, by linear maps, which cluster of the components a node belongs to, at several resolutions.
+
+    loss = mean over K of cross-entropy(map_K(2 s - 1), cluster_K) / log K. In training a current is standardised over
+    the batch and fires above zero; afterwards every channel's bias is moved so that half of the nodes fire.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self.session, config, model = session, session.config, session.model
+        device = model.head.device
+        self.inputs = session.features.gather(session.clean.columns, 0, session.groups.columns)
+        self.targets = [labels.to(device) for labels in _cluster(self.inputs.cpu(), session.seed)]
+        sizes = [int(labels.max()) + 1 for labels in self.targets]
+        self.maps = [torch.zeros(model.bits + 1, size, device=device).requires_grad_() for size in sizes]
+        rates: list[dict[str, Any]] = [
+            {"params": [model.encoder.first.weight], "lr": config.lr},
+            {"params": self.maps, "lr": MAP_RATE * config.lr},
+        ]
+        self.optimiser: torch.optim.Optimizer = torch.optim.Adam(rates)
+        total = max(1, config.epochs * BATCHES)
+        warm = max(1, round(WARM_UP * total))
+        self.schedule = torch.optim.lr_scheduler.LambdaLR(
+            self.optimiser, lambda step: min((step + 1) / warm, (total - step) / max(1, total - warm))
+        )
+
+    def epoch(self, number: int) -> tuple[float, list[float]]:
+        model, nodes = self.session.model, len(self.inputs)
+        total, norms = 0.0, torch.zeros(model.steps)
+        generator = noise.generator(self.session.seed, "batches", number)
+        for _ in range(BATCHES):
+            batch = torch.randperm(nodes, generator=generator)[:BATCH].to(self.inputs.device)
+            current = self._current(self.inputs[batch])
+            current.retain_grad()
+            loss = self._loss(current, batch)
+            self.optimiser.zero_grad(set_to_none=True)
+            loss.backward()
+            self.optimiser.step()
+            self.schedule.step()
+            total += float(loss.detach())
+            assert current.grad is not None
+            norms += current.grad.view(-1, model.steps, model.channels).norm(dim=(0, 2)).cpu()
+        self.session.centre()
+        return total / BATCHES, (norms / BATCHES).tolist()
+
+    def _current(self, inputs: Tensor) -> Tensor:
+        """Currents of all steps side by side, n x T*H, standardised over the batch."""
+        model = self.session.model
+        weight = model.encoder.first.weight.view(model.steps, inputs.shape[1], -1)
+        current = inputs @ weight.transpose(0, 1).reshape(inputs.shape[1], -1)
+        return (current - current.mean(0)) / (current.std(0) + 1e-6)
+
+    def _loss(self, current: Tensor, batch: Tensor) -> Tensor:
+        config = self.session.config
+        signs = 2 * fire(current, config.surrogate, config.alpha) - 1
+        loss = signs.new_zeros(())
+        for weight, target in zip(self.maps, self.targets, strict=True):
+            logits = signs @ weight[:-1] + weight[-1]
+            loss = loss + F.cross_entropy(logits, target[batch]) / math.log(len(weight[0]))
+            loss = loss + SHRINK * weight[:-1].square().sum()
+        return loss / len(self.maps)
+
+
+def _cluster(scores: Tensor, seed: int) -> list[Tensor]:
+    """Cluster numbers (int64, N) of the nodes at every level that leaves ten nodes a cluster; at least the first."""
+    from sklearn.cluster import MiniBatchKMeans
+
+    rows = scores[:, :CLUSTERED].numpy()
+    levels = [level for level in LEVELS if 10 * level <= len(rows)] or [min(2, len(rows))]
+    state = noise.derive(seed, "clusters")
+    found = (MiniBatchKMeans(level, batch_size=BATCH, n_init=1, random_state=state).fit(rows) for level in levels)
+    return [torch.from_numpy(fitted.labels_).long() for fitted in found]
+
+
+OBJECTIVES: dict[str, Callable[[Session], Objective]] = {"margin": Margin, "clusters": Clusters}

@@ -1,0 +1,133 @@
+"""The compact preset: components as inputs, channels that fire at their medians, and everything codes are used for."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from spikegcl import export
+from spikegcl.bits import unpack
+from spikegcl.checkpoint import load_model, save_model
+from spikegcl.config import fit_to_graph, preset
+from spikegcl.datasets import load_dataset, make_split
+from spikegcl.energy import count, energies
+from spikegcl.errors import ConfigError
+from spikegcl.estimate import estimate
+from spikegcl.floors import projection
+from spikegcl.graph import build_graph
+from spikegcl.objectives import Clusters
+from spikegcl.probes import linear_probe
+from spikegcl.structural import structural_features
+from spikegcl.training import Session, embed_graph, train
+
+COMPACT = preset("compact", "")
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return load_dataset("sbm:nodes=600,classes=4,num_features=200,active=8")
+
+
+@pytest.fixture(scope="module")
+def trained(graph):
+    return train(graph, COMPACT.replace(bits=64), seed=0)
+
+
+@pytest.mark.parametrize(
+    ("bits", "steps", "channels"), [(256, 8, 32), (64, 2, 32), (100, 4, 25), (20, 1, 20), (127, 1, 127)]
+)
+def test_channels_are_the_divisor_nearest_to_the_configured_ones(graph, bits, steps, channels):
+    settled = fit_to_graph(COMPACT.replace(bits=bits), graph)
+    assert (settled.steps, settled.channels) == (steps, channels)
+
+
+def test_every_bit_fires_on_half_of_the_training_nodes(trained):
+    rates = unpack(trained.codes, 64).mean(0)
+    assert np.abs(rates - 0.5).max() <= 1 / len(trained.codes)
+
+
+def test_codes_of_one_seed_are_the_same_and_survive_a_file(graph, trained, tmp_path):
+    assert np.array_equal(train(graph, COMPACT.replace(bits=64), seed=0).codes, trained.codes)
+    save_model(trained.model, tmp_path / "m.safetensors", None)
+    assert np.array_equal(embed_graph(load_model(tmp_path / "m.safetensors")[0], graph), trained.codes)
+
+
+def test_a_component_that_touches_nobody_flips_no_bit(graph, trained):
+    other = load_dataset("sbm:nodes=97,classes=2,num_features=200,active=8")
+    edges, more = (np.stack(one.adjacency.nonzero()) for one in (graph, other))
+    both = build_graph(
+        np.concatenate([edges, more + graph.num_nodes], 1),
+        np.concatenate([graph.features.toarray(), other.features.toarray()]),
+    )
+    assert np.array_equal(embed_graph(trained.model, both)[: graph.num_nodes], trained.codes)
+
+
+def test_digits_in_16_bits_beat_a_random_projection_of_as_many():
+    digits = load_dataset("digits")
+    split = make_split(digits, 0)
+    codes = train(digits, COMPACT.replace(bits=16), seed=0).codes
+    found, floor = (
+        linear_probe(packed, digits.labels, split, kind="logreg", bits=16).test_accuracy
+        for packed in (codes, projection(digits, 16, 0))
+    )
+    assert found > floor + 0.01
+
+
+def test_training_lowers_the_loss_and_leaves_medians_in_place(graph):
+    config = COMPACT.replace(bits=64, epochs=4)
+    longer = train(graph, config, seed=0)
+    assert longer.history[-1].loss < 0.8 * longer.history[0].loss
+    assert len(longer.history[0].gradient_norms) == longer.model.steps
+    assert np.abs(unpack(longer.codes, 64).mean(0) - 0.5).max() <= 1 / len(longer.codes)
+    assert np.array_equal(train(graph, config, seed=0).codes, longer.codes)
+
+
+def test_the_cluster_loss_is_the_mean_cross_entropy_of_linear_maps(graph):
+    objective = Clusters(Session(graph, COMPACT.replace(bits=64, epochs=1), 0))
+    current = objective._current(objective.inputs)
+    loss = objective._loss(current, np.arange(graph.num_nodes))
+    assert float(loss.detach()) == pytest.approx(1.0)  # maps that are zero predict uniformly: log K / log K
+    assert current.mean(0).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize("tau", [1.0, 2.0])
+def test_a_membrane_with_memory_also_fires_at_its_median(graph, tau):
+    codes = train(graph, COMPACT.replace(bits=64, tau=tau), seed=0).codes
+    assert np.abs(unpack(codes, 64).mean(0) - 0.5).max() <= 1 / len(codes)
+
+
+def test_energy_and_nir_replay(graph, trained):
+    operations = count(trained.model, graph, trained.codes)
+    named = {layer.name: layer for layer in operations.layers}
+    components = trained.model.encoder.groups.columns
+    assert named["components"].products == graph.num_nodes * graph.num_features * components
+    assert named["components"].aggregation == 10 * (graph.num_edges + graph.num_nodes) * components
+    assert operations.spikes == int(unpack(trained.codes, 64).sum())
+    assert energies(operations)["paper-spikes"] == pytest.approx(3.7e-12 * operations.spikes)
+    currents = export.currents(trained.model, graph)
+    spikes = currents >= np.float32(trained.config.threshold)  # memoryless: what the exported LIF with tau = 1 does
+    assert np.array_equal(spikes.reshape(graph.num_nodes, -1), unpack(trained.codes, 64).astype(bool))
+    assert export.nir_graph(trained.model).nodes
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: load_dataset("digits"),
+        lambda: structural_features(build_graph(np.random.default_rng(0).integers(0, 80, (2, 300)), num_nodes=80)),
+        lambda: load_dataset("sbm:nodes=300,classes=3,num_features=40,homophily=0.1"),
+        lambda: build_graph(np.zeros((2, 0), int), np.random.default_rng(0).standard_normal((30, 5))),
+    ],
+    ids=["dense", "structure only", "heterophily", "no edges"],
+)
+def test_one_setting_works_on_every_kind_of_graph(make):
+    graph = make()
+    trained = train(graph, COMPACT.replace(bits=64), seed=0)
+    rates = unpack(trained.codes, 64).mean(0)
+    assert len(trained.codes) == graph.num_nodes
+    assert ((rates > 0.2) & (rates < 0.8)).all()
+
+
+def test_estimates_say_that_they_do_not_cover_components(graph):
+    with pytest.raises(ConfigError, match="components"):
+        estimate(graph, COMPACT, machine=object())
