@@ -3,7 +3,7 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint bench bench-quick published clean
+.PHONY: demo test lint docs bench bench-quick published clean
 
 demo: $(READY)
 	$(VENV)/bin/spikegcl demo
@@ -15,6 +15,10 @@ lint: $(READY)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+
+docs: $(READY)
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
 
 bench: $(READY)
 	$(PYTHON) -m benchmarks.run
