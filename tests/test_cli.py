@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,48 +13,10 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from spikegcl import cli
+from commands import FAST, options
 from spikegcl.codes import open_codes
-from spikegcl.datasets import load_dataset
-from spikegcl.graph import build_graph
-from spikegcl.readers import write_graph
+from spikegcl.config import Config
 from spikegcl.training import train
-
-FAST = ["--set", "epochs=2", "--set", "channels=8", "--set", "steps=4"]
-
-
-@pytest.fixture
-def run(monkeypatch, capsys, tmp_path):
-    """Run a command in a fresh folder; returns exit code, stdout and stderr."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["spikegcl", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        out, err = capsys.readouterr()
-        return ended.value.code or 0, out, err
-
-    return call
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    """A graph with string ids, as files."""
-    graph = load_dataset("sbm:nodes=200,classes=3,num_features=16")
-    named = build_graph(
-        graph.adjacency,
-        graph.features,
-        labels=[f"class {c}" for c in graph.labels],
-        ids=[f"node {i}" for i in range(200)],
-    )
-    return named, write_graph(named, tmp_path_factory.mktemp("graph"))
-
-
-def options(paths, **changes):
-    given = {"edges": paths["edges"], "features": paths["features"], "labels": paths["labels"], **changes}
-    edges = given.pop("edges")
-    return [edges, *(part for key, value in given.items() if value for part in (f"--{key}", value))]
 
 
 def test_json_document_has_everything_promised(run):
@@ -87,8 +50,6 @@ def test_files_with_string_ids_give_the_bits_of_the_in_memory_path(run, files):
     graph, paths = files
     assert run("train", *options(paths), *FAST, "--seed", 1, "-o", "r")[0] == 0
     codes = open_codes("r/codes.arrow")
-    from spikegcl.config import Config
-
     expected = train(graph, Config(epochs=2, channels=8, steps=4), seed=1).codes
     assert codes.ids.tolist() == graph.ids.tolist()
     assert np.array_equal(codes.packed, expected)
@@ -102,14 +63,13 @@ def test_edges_alone_are_enough(run, files, caplog):
     assert "structural columns" in caplog.text
 
 
-def test_embed_and_probe_agree_with_the_run(run, files):
-    assert run("train", *options(files[1]), *FAST, "-o", "r")[0] == 0
-    code, out, _ = run("embed", "r", "-o", "again.arrow", "--json")
+def test_embed_and_probe_agree_with_the_run(run, trained_run, files):
+    code, out, _ = run("embed", trained_run, "-o", "again.arrow", "--json")
     assert code == 0
     assert json.loads(out)["graph_changed"] is False
-    assert np.array_equal(open_codes("again.arrow").packed, open_codes("r/codes.arrow").packed)
-    expected = json.loads(Path("r/metrics.json").read_text())["test_accuracy"]["mean"]
-    for target in (["r"], ["again.arrow", "--labels", files[1]["labels"]]):
+    assert np.array_equal(open_codes("again.arrow").packed, open_codes(trained_run / "codes.arrow").packed)
+    expected = json.loads((trained_run / "metrics.json").read_text())["test_accuracy"]["mean"]
+    for target in ([trained_run], ["again.arrow", "--labels", files[1]["labels"]]):
         code, out, _ = run("probe", *target, "--json")
         assert code == 0
         assert json.loads(out)["test_accuracy"]["mean"] == pytest.approx(expected)
@@ -160,7 +120,7 @@ BAD = {
         1,
         ["x.csv", "node 0"],
     ),
-    "array features for string ids": (lambda f, d: options(f, features=_array(d, 200)), 1, ["x.npy"]),
+    "array features for string ids": (lambda f, d: options(f, features=_array(d, 300)), 1, ["x.npy"]),
     "fewer feature rows than ids": (
         lambda f, d: [spoil(d / "e.csv", "0,1\n1,7\n"), "--features", _array(d, 3)],
         1,
@@ -188,7 +148,7 @@ BAD = {
         ["s.csv", "training"],
     ),
     "one class only": (
-        lambda f, d: options(f, labels=spoil(d / "y.csv", "id,label\n" + "".join(f"node {i},a\n" for i in range(200)))),
+        lambda f, d: options(f, labels=spoil(d / "y.csv", "id,label\n" + "".join(f"node {i},a\n" for i in range(300)))),
         1,
         ["class"],
     ),
@@ -247,9 +207,9 @@ def test_an_existing_folder_is_not_overwritten(run, tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["missing", "config", "model", "codes"])
-def test_damaged_runs_are_named(run, tmp_path, damage):
+def test_damaged_runs_are_named(run, trained_run, tmp_path, damage):
     if damage != "missing":
-        assert run("train", "digits", *FAST, "-o", "r")[0] == 0
+        shutil.copytree(trained_run, "r")
         target = {"config": "config.toml", "model": "model.safetensors", "codes": "codes.arrow"}[damage]
         (tmp_path / "r" / target).write_bytes(b"\x00broken")
     command = ["probe", "r"] if damage == "codes" else ["embed", "r", "-o", "x.arrow"]
@@ -282,21 +242,53 @@ def test_import_and_help_are_light():
     assert "train" in done.stdout
 
 
-def test_probe_judges_every_task_in_one_document(run, files):
-    assert run("train", *options(files[1]), *FAST, "-o", "r")[0] == 0
-    code, out, _ = run("probe", "r", "--seeds", 2, "--json")
+def test_probe_judges_every_task_in_one_document(run, trained_run):
+    code, out, _ = run("probe", trained_run, "--seeds", 2, "--json")
     document = json.loads(out)
     assert code == 0
     assert {"codes", "probe", "bits", "seeds", "test_accuracy", "val_accuracy"} <= set(document)
     assert set(document["tasks"]) == {"knn", "clustering", "retrieval"}
     measures = (("knn", "test_accuracy"), ("clustering", "nmi"), ("clustering", "ari"), ("retrieval", "precision"))
     for task, measure in measures:
-        assert set(document["tasks"][task][measure]) == {"mean", "std"}
-    assert run("probe", "r", "--seeds", 2, "--json")[1] == out
-    code, out, _ = run("probe", "r")
+        found = document["tasks"][task]
+        assert set(found["floors"]) == {"untrained", "projection"}
+        for result in (found, *found["floors"].values()):
+            assert set(result[measure]) == {"mean", "std"}
+    assert run("probe", trained_run, "--seeds", 2, "--json")[1] == out
+    code, out, _ = run("probe", trained_run)
     assert code == 0
-    for word in ("linear (logreg)", "kNN", "NMI", "ARI", "precision@10", "chance"):
+    for word in ("linear (logreg)", "kNN", "NMI", "ARI", "precision@10", "untrained", "projection", "chance"):
         assert word in out
+
+
+def test_floors_beside_probes_are_those_of_the_run_and_can_be_left_out(run, trained_run, files, caplog):
+    def linear(*arguments):
+        code, out, _ = run("probe", *arguments, "--tasks", "linear", "--json")
+        assert code == 0
+        return json.loads(out)
+
+    document = linear(trained_run)
+    floors = document.pop("floors")
+    trained = json.loads((trained_run / "metrics.json").read_text())["floors"]
+    assert {name: floor["test_accuracy"]["mean"] for name, floor in floors.items()} == {
+        name: pytest.approx(accuracy["mean"]) for name, accuracy in trained.items()
+    }
+    assert linear(trained_run, "--no-floors") == document
+    labels = ["--labels", files[1]["labels"]]
+    assert linear(trained_run, *labels)["floors"] == floors
+    assert "floors" not in linear(trained_run / "codes.arrow", *labels)
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("loss", ["gone", "changed"])
+def test_floors_need_the_graph_of_the_run(run, files, tmp_path, caplog, loss):
+    paths = {key: Path(shutil.copy(path, tmp_path)) for key, path in files[1].items()}
+    assert run("train", *options(paths), *FAST, "--no-report", "-o", "r")[0] == 0
+    paths["features"].unlink() if loss == "gone" else spoil(paths["edges"], "node 0,node 1\n")
+    code, out, _ = run("probe", "r", "--labels", paths["labels"], "--tasks", "retrieval", "--json")
+    assert code == 0
+    assert "floors" not in json.loads(out)["tasks"]["retrieval"]
+    assert "floors skipped" in caplog.text
 
 
 def test_probe_predicts_links_of_a_run_and_says_why_not_of_a_code_file(run, files):
@@ -305,10 +297,12 @@ def test_probe_predicts_links_of_a_run_and_says_why_not_of_a_code_file(run, file
     link = json.loads(out)["tasks"]["link"]
     assert code == 0
     assert "test_accuracy" not in json.loads(out)
-    for scores in (link, link["floors"]["untrained"]):
+    for scores in (link, *link["floors"].values()):
         assert 0.5 < scores["hamming"]["auc"]["mean"] <= 1
         assert set(scores["logreg"]) == {"auc", "ap"}
-    assert "untrained" in run("probe", "r", "--tasks", "link")[1]
+    out = run("probe", "r", "--tasks", "link")[1]
+    assert all(word in out for word in ("hamming", "AUC", "AP", "untrained", "projection"))
+    assert json.loads(run("probe", "r", "--tasks", "link", "--no-floors", "--json")[1])["tasks"]["link"]["floors"] == {}
     code, out, err = run("probe", "r/codes.arrow", "--tasks", "link", "--json")
     assert code == 0
     assert "run folder" in json.loads(out)["tasks"]["link"]["skipped"]
@@ -320,38 +314,34 @@ def test_probe_predicts_links_of_a_run_and_says_why_not_of_a_code_file(run, file
     assert "--labels" in err
 
 
-def test_probe_uses_the_given_split_with_the_labels_of_the_run(run, files):
+def test_probe_uses_the_given_split_with_the_labels_of_the_run(run, trained_run, files):
     graph, paths = files
-    assert run("train", *options(paths), *FAST, "-o", "r")[0] == 0
-    parts = np.array(["train", "val", "test"])[np.arange(200) % 3]
+    parts = np.array(["train", "val", "test"])[np.arange(300) % 3]
     split = spoil(Path("split.csv"), "id,part\n" + "".join(f"{i},{p}\n" for i, p in zip(graph.ids, parts, strict=True)))
-    out = run("probe", "r", "--split", split, "--json")[1]
-    given, own = json.loads(out), json.loads(run("probe", "r", "--json")[1])
+    out = run("probe", trained_run, "--split", split, "--json")[1]
+    given, own = json.loads(out), json.loads(run("probe", trained_run, "--json")[1])
     assert given["test_accuracy"] != own["test_accuracy"]
-    by_file = run("probe", "r/codes.arrow", "--labels", paths["labels"], "--split", split, "--json")[1]
+    by_file = run("probe", trained_run / "codes.arrow", "--labels", paths["labels"], "--split", split, "--json")[1]
     assert json.loads(by_file)["test_accuracy"] == given["test_accuracy"]
 
 
-def test_labels_of_nodes_without_a_code_are_counted_and_ignored(run, files, caplog):
+def test_labels_of_nodes_without_a_code_are_counted_and_ignored(run, trained_run, files, caplog):
     caplog.set_level("INFO", "spikegcl")
-    assert run("train", *options(files[1]), *FAST, "-o", "r")[0] == 0
-    open_codes("r/codes.arrow")[:150].save("some.arrow")
+    open_codes(trained_run / "codes.arrow")[:150].save("some.arrow")
     code, out, _ = run("probe", "some.arrow", "--labels", files[1]["labels"], "--json")
     assert code == 0
     assert json.loads(out)["tasks"]["retrieval"]["queries"] == [150]
-    assert "50 lines" in caplog.text
+    assert "150 lines" in caplog.text
     code, _, err = run("probe", "some.arrow", "--labels", spoil(Path("y.csv"), "id,label\nx,1\ny,2\n"))
     assert code == 1
     assert "not a node" in err
 
 
 def test_a_graph_that_changed_since_training_is_named(run, files, tmp_path):
-    paths = {key: tmp_path / path.name for key, path in files[1].items()}
-    for key, path in paths.items():
-        path.write_bytes(files[1][key].read_bytes())
-    assert run("train", *options(paths), *FAST, "-o", "r")[0] == 0
+    paths = {key: Path(shutil.copy(path, tmp_path)) for key, path in files[1].items()}
+    assert run("train", *options(paths), *FAST, "--no-report", "-o", "r")[0] == 0
     with paths["features"].open("a") as file:
-        file.write("newcomer" + ",0" * 16 + "\n")
+        file.write("newcomer" + ",0" * 64 + "\n")
     code, _, err = run("probe", "r")
     assert code == 1
     assert "has changed" in err

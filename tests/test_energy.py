@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import numpy as np
 import pytest
 
-from spikegcl import cli
 from spikegcl.bits import pack
 from spikegcl.config import Config, preset
 from spikegcl.datasets import DATASETS, load_dataset
@@ -114,26 +112,16 @@ def test_one_bit_layers_by_the_papers_formula():
     assert energy(Operations((layer,)), constants=UNITS) == 10 * 64 * 4 / 64 + 2 * 10 * 4 + 30 * 4
 
 
-def test_command(monkeypatch, capsys, tmp_path):
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["spikegcl", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        return ended.value.code or 0, *capsys.readouterr()
-
-    settings = ["--set", "epochs=1", "--set", "channels=8", "--set", "steps=4"]
-    assert call("train", "digits", *settings, "-o", "r")[0] == 0
-    code, out, _ = call("energy", "r", "--mac", 1, "--sop", 2, "--json")
+def test_command(run, trained_run):
+    code, out, _ = run("energy", trained_run, "--mac", 1, "--sop", 2, "--json")
     document = json.loads(out)
     assert code == 0
     assert document["joules"]["paper-spikes"] == pytest.approx(2e-12 * document["spikes"])
     assert document["joules"]["all-ops"] == pytest.approx(1e-12 * document["macs"] + 2e-12 * document["spikes"])
     assert len(document["spikes_per_step"]) == 4
-    metrics = json.loads((tmp_path / "r/metrics.json").read_text())
+    metrics = json.loads((trained_run / "metrics.json").read_text())
     assert document["firing_rate"] == pytest.approx(metrics["firing_rate"])
-    code, out, _ = call("energy", "r")
+    code, out, _ = run("energy", trained_run)
     assert code == 0
     assert all(word in out for word in ("layer 1", "layer 2", "neuron", "paper-full", "firing rate"))
-    assert call("energy", "r", "--mac", -1)[0] == 2
+    assert run("energy", trained_run, "--mac", -1)[0] == 2

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from dataclasses import fields
 
 import pytest
 
-from spikegcl import cli
 from spikegcl.config import Config
 from spikegcl.datasets import load_dataset
 from spikegcl.estimate import Machine, Work, count_bytes, count_work, estimate, probe_machine
@@ -105,25 +103,17 @@ def test_probe_predicts_an_epoch_within_a_factor_of_four():
     pytest.fail(f"estimated / measured: {ratios}")
 
 
-def test_command(monkeypatch, capsys, tmp_path):
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["spikegcl", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        return ended.value.code or 0, *capsys.readouterr()
-
-    code, out, _ = call("estimate", "digits", "--set", "epochs=7", "--json")
+def test_command(run, tmp_path):
+    code, out, _ = run("estimate", "digits", "--set", "epochs=7", "--json")
     document = json.loads(out)
     assert code == 0
     assert (document["epochs"], document["bits"], document["nodes"]) == (7, 512, 1797)
     assert {"peak_mb", "seconds_epoch", "seconds_train", "seconds_embed", "codes_mb", "available_mb"} <= set(document)
-    code, out, _ = call("estimate", "digits")
+    code, out, _ = run("estimate", "digits")
     assert code == 0
     assert "one epoch" in out
     (tmp_path / "edges.csv").write_text("a,b\nb,c\nc,d\n")
-    assert call("estimate", "edges.csv", "--set", "steps=4", "--json")[0] == 0
-    assert call("estimate", "digits", "--set", "steps")[0] == 2
-    assert call("estimate", "digits", "--set", "nonsense=1")[0] == 1
-    assert call("estimate", "digits", "--preset", "paper")[0] == 1
+    assert run("estimate", "edges.csv", "--set", "steps=4", "--json")[0] == 0
+    assert run("estimate", "digits", "--set", "steps")[0] == 2
+    assert run("estimate", "digits", "--set", "nonsense=1")[0] == 1
+    assert run("estimate", "digits", "--preset", "paper")[0] == 1

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
+import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from spikegcl import cli, export
+from spikegcl import export
 from spikegcl.bits import unpack
 from spikegcl.codes import Codes
 from spikegcl.config import Config
@@ -194,24 +195,15 @@ def test_npy_and_faiss_hold_codes_and_ids(tmp_path, ids):
     assert np.load(tmp_path / "f.ids.npy").tolist() == codes.ids.tolist()
 
 
-def test_command_writes_every_format(monkeypatch, capsys, tmp_path):
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["spikegcl", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        return ended.value.code or 0, *capsys.readouterr()
-
-    settings = ["--set", "epochs=1", "--set", "channels=8", "--set", "steps=4"]
-    assert call("train", "sbm:nodes=120,classes=3,num_features=16", *settings, "-o", "r")[0] == 0
+def test_command_writes_every_format(run, trained_run):
+    shutil.copytree(trained_run, "r")
     for to, path in (("nir", "r/model.nir"), ("onnx", "r/model.onnx"), ("faiss", "sub/c.faiss"), ("npy", "sub/c.npy")):
-        code, out, _ = call("export", "r", "--to", to, "--json", *([] if path.startswith("r/") else ["-o", path]))
+        code, out, _ = run("export", "r", "--to", to, "--json", *([] if path.startswith("r/") else ["-o", path]))
         assert code == 0
         files = json.loads(out)["files"]
         assert files[0] == path
-        assert all((tmp_path / file).is_file() for file in files)
-    assert call("export", "r", "--to", "tar")[0] == 2
-    code, _, err = call("export", "nowhere", "--to", "npy")
+        assert all(Path(file).is_file() for file in files)
+    assert run("export", "r", "--to", "tar")[0] == 2
+    code, _, err = run("export", "nowhere", "--to", "npy")
     assert code == 1
     assert "no run folder" in err

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
 
-from spikegcl import cli
+from commands import FAST, options
 from spikegcl.augment import clean_view
 from spikegcl.codes import Codes, open_codes
 from spikegcl.config import Config
@@ -44,12 +45,6 @@ def currents(model, graph):
     model.eval()
     with torch.no_grad():
         return model.encoder.currents(view, 0, model.steps).dense().numpy()
-
-
-@pytest.fixture(scope="module")
-def community():
-    """A graph with sparse features."""
-    return load_dataset("sbm:nodes=400,classes=4,num_features=64")
 
 
 # ------------------------------------------------------------------------------------ codes of old nodes
@@ -230,49 +225,22 @@ def test_structural_columns_refuse_ids_of_another_kind():
 
 # -------------------------------------------------------------------------------------------- the command
 
-FAST = ["--set", "epochs=2", "--set", "channels=8", "--set", "steps=4"]
-
 
 @pytest.fixture
-def run(monkeypatch, capsys, tmp_path):
-    """Run a command in a fresh folder; returns exit code, stdout and stderr."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["spikegcl", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        out, err = capsys.readouterr()
-        return ended.value.code or 0, out, err
-
-    return call
+def new(run, community, tmp_path):
+    """Arguments that name another part of ``community``, back to front: 20 nodes of the run are gone, 100 are new."""
+    paths = write_graph(community.subgraph(np.arange(20, 400)[::-1]), tmp_path / "new")
+    return options(paths, labels=None)
 
 
-@pytest.fixture
-def trained(run, community, tmp_path):
-    """A run on the first 300 nodes of a graph with string ids and named columns, and the files of the whole graph."""
-    whole = build_graph(
-        community.adjacency,
-        community.features,
-        ids=[f"n{i}" for i in range(400)],
-        columns=[f"w{i}" for i in range(64)],
-    )
-    parts = {}
-    for name, graph in (("old", whole.subgraph(np.arange(300))), ("new", whole.subgraph(np.arange(20, 400)[::-1]))):
-        parts[name] = write_graph(graph, tmp_path / name)
-    assert run("train", parts["old"]["edges"], "--features", parts["old"]["features"], *FAST, "-o", "r")[0] == 0
-    return whole, parts
-
-
-def test_embed_says_which_nodes_are_new_and_which_bits_flipped(run, trained):
-    _, parts = trained
-    code, out, _ = run("embed", "r", parts["new"]["edges"], "--features", parts["new"]["features"], "--json")
+def test_embed_says_which_nodes_are_new_and_which_bits_flipped(run, trained_run, new):
+    code, out, _ = run("embed", trained_run, *new, "--json")
     document = json.loads(out)
     assert code == 0
     change = document["change"]
     assert (change["nodes_new"], change["nodes_old"], change["nodes_gone"]) == (100, 280, 20)
-    before, after = open_codes("r/codes.arrow"), open_codes("codes.arrow")
-    kept = [key for key in after.ids if int(key[1:]) < 300]
+    before, after = open_codes(trained_run / "codes.arrow"), open_codes("codes.arrow")
+    kept = [key for key in after.ids if int(key.split()[1]) < 300]
     flips = (before.select(kept).to_numpy() != after.select(kept).to_numpy()).sum(1)
     assert change["bits_flipped"] == flips.sum() > 0
     assert change["nodes_flipped"] == (flips > 0).sum()
@@ -280,45 +248,44 @@ def test_embed_says_which_nodes_are_new_and_which_bits_flipped(run, trained):
     assert document["columns"] == {"matched_by": "name", "missing": [], "unknown": []}
     assert document["graph_changed"] is True
 
-    code, out, _ = run("embed", "r", parts["new"]["edges"], "--features", parts["new"]["features"])
+    code, out, _ = run("embed", trained_run, *new)
     assert code == 0
     assert "100 new, 280 old, 20 gone" in out
     assert f"{change['bits_flipped']} bits flipped" in out
 
 
-def test_embed_matches_columns_by_name_and_names_the_missing(run, trained, tmp_path):
-    whole, _ = trained
+def test_embed_matches_columns_by_name_and_names_the_missing(run, trained_run, community, tmp_path):
     order = np.random.default_rng(0).permutation(64)
-    dense = whole.features.toarray()
+    dense = community.features.toarray()
     moved = build_graph(
-        whole.adjacency,
+        community.adjacency,
         np.hstack([dense[:, order], np.ones((400, 1))]),
-        ids=whole.ids,
-        columns=[*(whole.columns[i] for i in order), "stranger"],
+        ids=community.ids,
+        columns=[*(community.columns[i] for i in order), "stranger"],
     )
     files = write_graph(moved, tmp_path / "moved")
-    code, out, err = run("embed", "r", files["edges"], "--features", files["features"], "--json", "-o", "a.arrow")
+    code, out, err = run("embed", trained_run, *options(files, labels=None), "--json", "-o", "a.arrow")
     assert code == 0
     assert json.loads(out)["columns"]["unknown"] == ["stranger"]
-    plain = write_graph(whole, tmp_path / "plain")
-    assert run("embed", "r", plain["edges"], "--features", plain["features"], "-o", "b.arrow")[0] == 0
+    plain = write_graph(community, tmp_path / "plain")
+    assert run("embed", trained_run, *options(plain, labels=None), "-o", "b.arrow")[0] == 0
     assert np.array_equal(open_codes("a.arrow").packed, open_codes("b.arrow").packed)
 
-    lacking = build_graph(whole.adjacency, dense[:, 2:], ids=whole.ids, columns=whole.columns[2:])
+    lacking = build_graph(community.adjacency, dense[:, 2:], ids=community.ids, columns=community.columns[2:])
     files = write_graph(lacking, tmp_path / "lacking")
-    command = ["embed", "r", files["edges"], "--features", files["features"], "--json", "-o", "c.arrow"]
+    command = ["embed", trained_run, *options(files, labels=None), "--json", "-o", "c.arrow"]
     code, out, err = run(*command)
     assert (code, out) == (1, "")
-    assert "2 of the model's 64 feature columns are missing: w0, w1" in err
+    assert "2 of the model's 64 feature columns are missing: word 0, word 1" in err
     code, out, _ = run(*command, "--fill-missing", "zero")
     assert code == 0
-    assert json.loads(out)["columns"]["missing"] == ["w0", "w1"]
+    assert json.loads(out)["columns"]["missing"] == ["word 0", "word 1"]
 
 
-def test_embed_computes_structural_columns_for_runs_trained_on_edges_alone(run, trained, tmp_path):
-    _, parts = trained
-    assert run("train", parts["old"]["edges"], *FAST, "-o", "bare")[0] == 0
-    lines = parts["old"]["edges"].read_text()
+def test_embed_computes_structural_columns_for_runs_trained_on_edges_alone(run, files, tmp_path):
+    edges = files[1]["edges"]
+    assert run("train", edges, *FAST, "--no-report", "-o", "bare")[0] == 0
+    lines = edges.read_text()
     apart = tmp_path / "apart.csv"
     apart.write_text(lines + "\n".join(f'"a{i}","a{i + 1}"' for i in range(50)) + "\n")
     code, out, _ = run("embed", "bare", apart, "--json")
@@ -332,16 +299,17 @@ def test_embed_computes_structural_columns_for_runs_trained_on_edges_alone(run, 
     assert json.loads(out)["change"]["bits_flipped"] == 0
 
 
-def test_embed_repairs_lost_codes_and_refuses_half_a_graph(run, trained, tmp_path):
-    _, parts = trained
-    (tmp_path / "r/codes.arrow").unlink()
+def test_embed_repairs_lost_codes_and_refuses_half_a_graph(run, trained_run, new):
+    shutil.copytree(trained_run, "r")
+    Path("r/codes.arrow").unlink()
     code, out, _ = run("embed", "r", "-o", "r/codes.arrow", "--json")
     assert code == 0
     assert json.loads(out)["change"] is None
     code, out, _ = run("embed", "r", "--json")
     assert json.loads(out)["change"]["bits_flipped"] == 0
-    assert run("embed", "r", "--features", parts["new"]["features"])[0] == 2
-    assert run("embed", "r", parts["new"]["edges"], "--fill-missing", "mean")[0] == 2
-    code, _, err = run("embed", "r", parts["new"]["edges"])
+    edges, *features = new
+    assert run("embed", "r", *features)[0] == 2
+    assert run("embed", "r", edges, "--fill-missing", "mean")[0] == 2
+    code, _, err = run("embed", "r", edges)
     assert code == 1
     assert "trained on 64 feature columns" in err

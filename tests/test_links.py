@@ -131,9 +131,21 @@ def test_training_sees_the_remaining_graph_only(graph, monkeypatch):
     assert edges_of(seen[0]) == edges_of(hold_out(graph, 3).graph)
     assert result.test_edges == len(hold_out(graph, 3).test.edges)
     assert result == link_prediction(graph, SMALL, seed=3)
-    for scores in (result.trained, result.untrained):
+    assert list(result.floors) == ["untrained", "projection"]
+    for scores in (result.trained, *result.floors.values()):
         assert 0 <= scores.hamming.auc <= 1
         assert 0 <= scores.logreg.ap <= 1
+
+
+def test_floors_never_see_held_out_edges_and_can_be_left_out(graph, monkeypatch):
+    seen = []
+    for name in ("untrained", "projection"):
+        original = getattr(links.floors, name)
+        monkeypatch.setattr(links.floors, name, lambda of, *rest, make=original: seen.append(of) or make(of, *rest))
+    link_prediction(graph, SMALL, seed=3)
+    assert [edges_of(of) == edges_of(hold_out(graph, 3).graph) for of in seen] == [True, True]
+    assert link_prediction(graph, SMALL, seed=3, with_floors=False).floors == {}
+    assert len(seen) == 2
 
 
 def test_structural_features_come_from_the_remaining_edges(graph, monkeypatch):

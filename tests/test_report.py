@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from browser import Browser, find_browser
-from spikegcl import cli, protocol
+from commands import FAST, options
+from spikegcl import protocol
 from spikegcl.config import Config
 from spikegcl.datasets import load_dataset
 from spikegcl.graph import build_graph
@@ -22,8 +23,6 @@ from spikegcl.runs import Source, open_run, write_run
 EVIL = "<script>alert(1)</script>"
 ALWAYS = {"map", "neighbours", "raster", "firing", "bit-rates", "loss", "gradient-norms", "sizes", "energy"}
 LABELLED = ALWAYS | {"accuracy", "curve"}
-SMALL = "sbm:nodes=150,num_features=16,degree=4,classes=3"
-FAST = ["--set", "epochs=1", "--set", "channels=4", "--set", "steps=2"]
 CONFIG = Config(epochs=3, channels=8, steps=4)
 
 
@@ -201,30 +200,21 @@ def test_nodes_without_label_are_drawn_and_named(tmp_path):
     assert "no label" in text
 
 
-def call(monkeypatch, capsys, *arguments):
-    monkeypatch.setattr(sys, "argv", ["spikegcl", *map(str, arguments)])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    return (ended.value.code or 0, *capsys.readouterr())
-
-
-def test_train_writes_it_and_report_draws_it_again(monkeypatch, capsys, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    assert call(monkeypatch, capsys, "train", SMALL, *FAST, "-o", "r")[0] == 0
-    written = (tmp_path / "r/report.html").read_text("utf-8")
-    code, out, _ = call(monkeypatch, capsys, "report", "r", "-o", "again.html", "--json")
+def test_train_writes_it_and_report_draws_it_again(run, trained_run, files):
+    written = (trained_run / "report.html").read_text("utf-8")
+    code, out, _ = run("report", trained_run, "-o", "again.html", "--json")
     assert code == 0
-    assert json.loads(out)["bytes"] == (tmp_path / "again.html").stat().st_size
-    assert (tmp_path / "again.html").read_text("utf-8") == written
-    assert call(monkeypatch, capsys, "train", SMALL, *FAST, "--no-report", "-o", "s")[0] == 0
-    assert not (tmp_path / "s/report.html").exists()
+    again = Path("again.html")
+    assert json.loads(out)["bytes"] == again.stat().st_size
+    assert again.read_text("utf-8") == written
+    assert run("train", *options(files[1]), *FAST, "--no-report", "-o", "r")[0] == 0
+    assert not Path("r/report.html").exists()
 
 
-def test_a_report_that_fails_does_not_cost_the_run(monkeypatch, capsys, caplog, tmp_path):
-    monkeypatch.chdir(tmp_path)
+def test_a_report_that_fails_does_not_cost_the_run(run, files, monkeypatch, caplog):
     monkeypatch.setattr("spikegcl.report.gather", lambda *_: 1 / 0)
-    assert call(monkeypatch, capsys, "train", SMALL, *FAST, "-o", "r")[0] == 0
-    assert (tmp_path / "r/codes.arrow").is_file()
+    assert run("train", *options(files[1]), *FAST, "-o", "r")[0] == 0
+    assert Path("r/codes.arrow").is_file()
     assert "report.html was not drawn" in caplog.text
 
 

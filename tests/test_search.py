@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from spikegcl import cli
 from spikegcl import search as module
 from spikegcl.codes import Codes
 from spikegcl.errors import CodesError
@@ -219,28 +218,19 @@ def test_what_cannot_be_searched_is_refused(call, message):
 
 
 @pytest.fixture
-def run(monkeypatch, capsys, tmp_path):
+def search(run):
     """Run `spikegcl search` in a fresh folder with some code files; returns exit code, stdout and stderr."""
-    monkeypatch.chdir(tmp_path)
     sample().save("names.arrow")
     sample(named=False).save("numbers.arrow")
     sample(bits=24).save("wide.arrow")
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["spikegcl", "search", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        out, err = capsys.readouterr()
-        return ended.value.code or 0, out, err
-
-    return call
+    return lambda *arguments: run("search", *arguments)
 
 
 @pytest.mark.parametrize("file", ["names", "numbers"])
-def test_command_finds_by_id(run, file):
+def test_command_finds_by_id(search, file):
     codes = sample(named=file == "names")
     asked = codes.ids[[4, 9]].tolist()
-    code, out, err = run(f"{file}.arrow", "--id", asked[0], "--id", asked[1], "-k", 3, "--json")
+    code, out, err = search(f"{file}.arrow", "--id", asked[0], "--id", asked[1], "-k", 3, "--json")
     document = json.loads(out)
     expected = Index.build(codes).search(asked, 3)
     assert (code, err) == (0, "")
@@ -252,34 +242,34 @@ def test_command_finds_by_id(run, file):
     assert [[n["distance"] for n in r["neighbours"]] for r in document["results"]] == expected.distances.tolist()
 
 
-def test_command_finds_by_codes_with_every_index(run):
+def test_command_finds_by_codes_with_every_index(search):
     sample(5, seed=3).save("query.arrow")
     for kind in KINDS:
-        code, out, _ = run("names.arrow", "--query", "query.arrow", "--index", kind, "--rescore", "rate", "--json")
+        code, out, _ = search("names.arrow", "--query", "query.arrow", "--index", kind, "--rescore", "rate", "--json")
         document = json.loads(out)
         assert code == 0
         assert document["index"] == kind
         assert [len(result["neighbours"]) for result in document["results"]] == [10] * 5
 
 
-def test_command_opens_a_saved_index(run):
+def test_command_opens_a_saved_index(search):
     Index.build(sample(), "hnsw").save("index")
-    assert json.loads(run("index", "--id", "n3", "--json")[1])["index"] == "hnsw"
-    assert json.loads(run("index", "--id", "n3", "--index", "flat", "--json")[1])["index"] == "flat"
+    assert json.loads(search("index", "--id", "n3", "--json")[1])["index"] == "hnsw"
+    assert json.loads(search("index", "--id", "n3", "--index", "flat", "--json")[1])["index"] == "flat"
 
 
-def test_command_prints_a_table_for_people(run):
+def test_command_prints_a_table_for_people(search):
     Codes.from_bits(np.eye(3), ["[bold]a", "b", "c"]).save("odd.arrow")
-    code, out, _ = run("odd.arrow", "--id", "b", "-k", 2)
+    code, out, _ = search("odd.arrow", "--id", "b", "-k", 2)
     assert code == 0
     assert "[bold]a" in out
     assert "distances are differing bits of 3" in out
 
 
-def test_command_warns_of_another_model(run, caplog):
+def test_command_warns_of_another_model(search, caplog):
     plain = sample(5, seed=3)
     Codes(plain.packed, plain.ids, plain.steps, plain.channels, {"model": "other"}).save("other.arrow")
-    assert run("names.arrow", "--query", "other.arrow", "--json")[0] == 0
+    assert search("names.arrow", "--query", "other.arrow", "--json")[0] == 0
     assert "another model" in caplog.text
 
 
@@ -299,17 +289,17 @@ def test_command_warns_of_another_model(run, caplog):
         ([".", "--id", "n1"], 1, "not a complete run folder"),
     ],
 )
-def test_command_says_what_is_wrong(run, arguments, expected, message):
-    code, out, err = run(*arguments)
+def test_command_says_what_is_wrong(search, arguments, expected, message):
+    code, out, err = search(*arguments)
     assert (code, out) == (expected, "")
     assert message in err
     assert "Traceback" not in err
 
 
-def test_command_finds_damage(run, tmp_path):
+def test_command_finds_damage(search, tmp_path):
     raw = bytearray((tmp_path / "names.arrow").read_bytes())
     raw[raw.index(sample().packed.tobytes())] ^= 1
     (tmp_path / "names.arrow").write_bytes(raw)
-    code, _, err = run("names.arrow", "--id", "n1")
+    code, _, err = search("names.arrow", "--id", "n1")
     assert code == 1
     assert "checksum" in err

@@ -91,16 +91,21 @@ class LinkScores:
 
 @dataclass(frozen=True)
 class LinkResult:
-    """Scores of the trained codes and, as a floor, of the untrained encoder at the same bits."""
+    """Scores of the trained codes, and of the floors at the same bits by name: ``untrained`` and ``projection``."""
 
     test_edges: int
     val_edges: int
     trained: LinkScores
-    untrained: LinkScores
+    floors: dict[str, LinkScores]
 
 
 def link_prediction(
-    graph: Graph, config: Config, *, seed: int = 0, on_epoch: Callable[[Epoch], None] | None = None
+    graph: Graph,
+    config: Config,
+    *,
+    seed: int = 0,
+    with_floors: bool = True,
+    on_epoch: Callable[[Epoch], None] | None = None,
 ) -> LinkResult:
     """Hold out 15 % of the edges, train SpikeGCL on the others alone, rank held-out edges among non-edges.
 
@@ -115,11 +120,15 @@ def link_prediction(
     split = make_split(remaining, seed) if judged and remaining.labels is not None else None
     trained = train(remaining, config, seed=seed, split=split, on_epoch=on_epoch)
     bits = trained.model.bits
+    unlearned = {}
+    if with_floors:
+        unlearned["untrained"] = floors.untrained(remaining, trained.config, seed)
+        unlearned["projection"] = floors.projection(remaining, bits, seed)
     return LinkResult(
         test_edges=len(held_out.test.edges),
         val_edges=len(held_out.val.edges),
         trained=score_links(trained.codes, held_out, bits=bits),
-        untrained=score_links(floors.untrained(remaining, trained.config, seed), held_out, bits=bits),
+        floors={name: score_links(codes, held_out, bits=bits) for name, codes in unlearned.items()},
     )
 
 

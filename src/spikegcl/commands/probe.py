@@ -10,21 +10,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from spikegcl.commands.common import DataRoot, Json, Labels, SplitFile, console, labelled, percent, table
+from spikegcl.commands.common import DataRoot, Json, Labels, SplitFile, console, labelled, load_source, table
 from spikegcl.commands.train import Probe
-from spikegcl.errors import RunError
+from spikegcl.errors import RunError, SpikeGCLError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
 
     from spikegcl.codes import Codes
     from spikegcl.graph import Graph
     from spikegcl.runs import Run, Source
 
+    Packed = NDArray[np.uint8]
+
 log = logging.getLogger("spikegcl")
 
 BY_LABELS = ("linear", "knn", "clustering", "retrieval")
 TASKS = (*BY_LABELS, "link")
+FLOORS = ("untrained", "projection")
 
 
 def probe(
@@ -40,10 +46,14 @@ def probe(
         ),
     ] = ",".join(BY_LABELS),
     seeds: Annotated[int, typer.Option(min=1, help="How many splits, starts and samples to average over.")] = 1,
+    floors: Annotated[
+        bool,
+        typer.Option(help="Judge codes without learning beside those of a run: untrained encoder, random projection."),
+    ] = True,
     data_root: DataRoot = None,
     json_: Json = False,
 ) -> None:
-    """What codes are worth: classify, cluster and retrieve by them, and predict links."""
+    """What codes are worth: classify, cluster and retrieve by them, and predict links, beside their floors."""
     from spikegcl.codes import open_codes
     from spikegcl.probes import PROBES
     from spikegcl.runs import open_run
@@ -63,11 +73,16 @@ def probe(
     document: dict[str, Any] = {"codes": str(run), "bits": codes.bits, "seeds": list(range(seeds))}
     results: dict[str, Any] = {}
     if by_labels := [task for task in BY_LABELS if task in chosen]:
-        results = _judge(codes, _with_labels(graph, codes, labels, split), by_labels, probe, range(seeds))
+        judged = _with_labels(graph, codes, labels, split)
+        results = _judge(codes.packed, codes.bits, judged, by_labels, probe, range(seeds))
+        for floor, packed in _floors(opened, codes.bits, data_root).items() if floors and opened else ():
+            below = _judge(packed, codes.bits, judged, by_labels, probe, range(seeds))
+            for task in by_labels:
+                results[task].setdefault("floors", {})[floor] = below[task]
     if "linear" in results:
         document |= {"probe": probe, **results.pop("linear")}
     if "link" in chosen:
-        results["link"] = _link(opened, graph, range(seeds))
+        results["link"] = _link(opened, graph, range(seeds), floors)
     document["tasks"] = results
     if json_:
         print(json.dumps(document))
@@ -104,7 +119,26 @@ def _read_again(run: Run, codes: Codes, data_root: Path | None) -> Graph | None:
     return graph
 
 
-def _judge(codes: Codes, judged: Graph, tasks: Sequence[str], probe: str, seeds: range) -> dict[str, Any]:
+def _floors(run: Run, bits: int, data_root: Path | None) -> dict[str, Packed]:
+    """Codes without learning at the bits of a run, by name; none where its graph is not what it was."""
+    from spikegcl import floors
+
+    try:
+        graph = load_source(run.source, data_root)
+    except SpikeGCLError as error:
+        log.warning("floors skipped: %s", error)
+        return {}
+    if graph.hash != run.graph_hash:
+        log.warning("floors skipped: the graph has changed since the run was trained")
+        return {}
+    with console(stderr=True).status("floors"):
+        return {
+            "untrained": floors.untrained(graph, run.config, run.seed),
+            "projection": floors.projection(graph, bits, run.seed),
+        }
+
+
+def _judge(packed: Packed, bits: int, judged: Graph, tasks: Sequence[str], probe: str, seeds: range) -> dict[str, Any]:
     """Results by task, over the seeds: of the split for classifiers, of the starts or the sample for the others."""
     from spikegcl.datasets import make_split
     from spikegcl.probes import REPEATS, linear_probe, majority_accuracy
@@ -115,21 +149,19 @@ def _judge(codes: Codes, judged: Graph, tasks: Sequence[str], probe: str, seeds:
         if "linear" in rows or "knn" in rows:
             split = make_split(judged, seed)
         if "linear" in rows:
-            fitted = linear_probe(
-                codes.packed, judged.labels, split, kind=probe, bits=codes.bits, seed=seed, repeats=REPEATS
-            )
+            fitted = linear_probe(packed, judged.labels, split, kind=probe, bits=bits, seed=seed, repeats=REPEATS)
             accuracy = {"test_accuracy": fitted.test_accuracy, "val_accuracy": fitted.val_accuracy}
             rows["linear"].append({**accuracy, "chance": majority_accuracy(judged.labels, split)})
         if "knn" in rows:
-            rows["knn"].append(asdict(knn_probe(codes.packed, judged.labels, split, bits=codes.bits)))
+            rows["knn"].append(asdict(knn_probe(packed, judged.labels, split, bits=bits)))
         if "clustering" in rows:
-            rows["clustering"].append(asdict(clustering(codes.packed, judged.labels, bits=codes.bits, seed=seed)))
+            rows["clustering"].append(asdict(clustering(packed, judged.labels, bits=bits, seed=seed)))
         if "retrieval" in rows:
-            rows["retrieval"].append(asdict(retrieval(codes.packed, judged.labels, bits=codes.bits, seed=seed)))
+            rows["retrieval"].append(asdict(retrieval(packed, judged.labels, bits=bits, seed=seed)))
     return {task: _over_seeds(found) for task, found in rows.items()}
 
 
-def _link(run: Run | None, graph: Graph | None, seeds: range) -> dict[str, Any]:
+def _link(run: Run | None, graph: Graph | None, seeds: range, floors: bool) -> dict[str, Any]:
     if run is None or graph is None:
         reason = (
             "link prediction trains anew without the held-out edges, which takes "
@@ -144,9 +176,8 @@ def _link(run: Run | None, graph: Graph | None, seeds: range) -> dict[str, Any]:
     rows = []
     for seed in seeds:
         with console(stderr=True).status(f"seed {seed}: training without the held-out edges"):
-            found = asdict(link_prediction(graph, run.config, seed=seed))
-        floors = {"untrained": found.pop("untrained")}
-        rows.append({**found.pop("trained"), "floors": floors, **found})
+            found = asdict(link_prediction(graph, run.config, seed=seed, with_floors=floors))
+        rows.append({**found.pop("trained"), **found})
     return _over_seeds(rows)
 
 
@@ -165,32 +196,37 @@ def _over_seeds(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _print_table(document: dict[str, Any]) -> None:
-    tasks, rows = document["tasks"], table("task", "measure", "value", "beside it")
+    """A row a measure: of the codes, of each floor there is, and by chance."""
+    tasks, many = document["tasks"], len(document["seeds"]) > 1
+    floors = [name for name in FLOORS if any(name in task.get("floors", ()) for task in (document, *tasks.values()))]
+    rows = table("task", "measure", "codes", *floors, "chance")
 
-    def number(value: dict[str, float]) -> str:
-        return f"{value['mean']:.3f} ± {value['std']:.3f}"
+    def share(value: dict[str, float]) -> str:
+        return f"{100 * value['mean']:.2f} %" + f" ± {100 * value['std']:.2f}" * many
 
-    def chance(result: dict[str, Any]) -> str:
-        return f"chance {100 * result['chance']['mean']:.2f} %"
+    def score(value: dict[str, float]) -> str:
+        return f"{value['mean']:.3f}" + f" ± {value['std']:.3f}" * many
+
+    def add(task: str, measure: str, result: dict[str, Any], key: str, show: Callable[..., str], chance: str) -> None:
+        below = (result.get("floors", {}).get(floor) for floor in floors)
+        rows.add_row(task, measure, *("" if one is None else show(one[key]) for one in (result, *below)), chance)
 
     if "probe" in document:
-        rows.add_row(
-            f"linear ({document['probe']})", "test accuracy", percent(document["test_accuracy"]), chance(document)
-        )
+        name = f"linear ({document['probe']})"
+        add(name, "test accuracy", document, "test_accuracy", share, share(document["chance"]))
     if knn := tasks.get("knn"):
         nearest = ", ".join(map(str, sorted(set(knn["k"]))))
-        rows.add_row(f"kNN (k = {nearest})", "test accuracy", percent(knn["test_accuracy"]), chance(knn))
+        add(f"kNN (k = {nearest})", "test accuracy", knn, "test_accuracy", share, share(knn["chance"]))
     if clustering := tasks.get("clustering"):
-        rows.add_row(f"{clustering['clusters'][0]} clusters", "NMI", number(clustering["nmi"]), "")
-        rows.add_row("", "ARI", number(clustering["ari"]), "chance 0")
+        add(f"{clustering['clusters'][0]} clusters", "NMI", clustering, "nmi", score, "")
+        add("", "ARI", clustering, "ari", score, "0")
     if found := tasks.get("retrieval"):
-        rows.add_row("retrieval", f"precision@{found['k'][0]}", percent(found["precision"]), chance(found))
+        add("retrieval", f"precision@{found['k'][0]}", found, "precision", share, share(found["chance"]))
     link = tasks.get("link", {})
-    for score in ("hamming", "logreg") if "floors" in link else ():
-        for measure in ("auc", "ap"):
-            floor = link["floors"]["untrained"][score][measure]
-            name = f"link ({score})" if measure == "auc" else ""
-            rows.add_row(name, measure.upper(), number(link[score][measure]), f"untrained {number(floor)}")
+    for scores in ("hamming", "logreg") if "hamming" in link else ():
+        result = {**link[scores], "floors": {name: below[scores] for name, below in link["floors"].items()}}
+        add(f"link ({scores})", "AUC", result, "auc", score, "0.5")
+        add("", "AP", result, "ap", score, "0.5")
     count = len(document["seeds"])
     console().print(f"{document['codes']}: {document['bits']} bits, {count} seed{'s' * (count > 1)}")
     if rows.row_count:
