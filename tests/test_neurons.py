@@ -61,7 +61,7 @@ def test_tau_of_one_has_no_memory():
 
 
 def test_adaptive_thresholds_by_hand():
-    """Threshold 1, factor .7, rise .2: a current of .6 fires at step 3 (.49), then faces .543 and .5801, then .60607."""
+    """Thresholds 1, .7, .49 (fires), .543 (fires), .5801 (fires), .60607 for a current of .6."""
     currents = torch.tensor([0.6, 0.6, 0.6, 0.6, 0.6, 0.6])
     spikes, _ = run(Neuron("LIF", 1.0), currents[:, None], fade=0.7, rise=0.2)
     assert spikes.flatten().tolist() == [0, 0, 1, 1, 1, 0]

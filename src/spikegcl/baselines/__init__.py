@@ -32,6 +32,10 @@ SIGN = "+sign"
 _HOME = {
     "spikegcl": "spikegcl",
     "gcn": "gcn",
+    "spiking-gcn": "spiking_gcn",
+    "spikenet": "spikenet",
+    "gc-snn": "st_snn",
+    "ga-snn": "st_snn",
     "dgi": "dgi",
     "grace": "grace",
     "cca-ssg": "cca_ssg",

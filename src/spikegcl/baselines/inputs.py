@@ -9,6 +9,7 @@ Every random change a method makes to its input is applied where it costs least:
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,22 +36,29 @@ class _Sparse:
     indices_t: Tensor
     by_column: Tensor
 
+    @cached_property
+    def rows(self) -> Tensor:
+        """Row of every entry (int64)."""
+        return torch.repeat_interleave(torch.arange(self.shape[0], device=self.indptr.device), self.indptr.diff())
+
 
 class _Product(torch.autograd.Function):
-    """X W for a constant sparse X given by its pattern and values; the gradient is X^T G."""
+    """X W for a sparse X given by its pattern and values. The gradients: X^T G by W, and G W^T at the pattern."""
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, pattern: _Sparse, values: Tensor) -> Tensor:
-        ctx.pattern, ctx.values = pattern, values
-        return _multiply(pattern.indptr, pattern.indices, values, weight.contiguous(), pattern.shape)
+        weight = weight.contiguous()
+        ctx.pattern = pattern
+        ctx.save_for_backward(values, weight if ctx.needs_input_grad[2] else None)
+        return _multiply(pattern.indptr, pattern.indices, values, weight, pattern.shape)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        pattern, values = ctx.pattern, ctx.values[ctx.pattern.by_column]
-        by_weight = _multiply(
-            pattern.indptr_t, pattern.indices_t, values, grads[0].contiguous(), pattern.shape[::-1]
-        )  # fmt: skip
-        return by_weight, None, None
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, Tensor | None]:
+        pattern, grad = ctx.pattern, grads[0].contiguous()
+        values, weight = ctx.saved_tensors
+        ordered = values.detach()[pattern.by_column]
+        by_weight = _multiply(pattern.indptr_t, pattern.indices_t, ordered, grad, pattern.shape[::-1])
+        return by_weight, None, None if weight is None else _at_pattern(pattern, grad, weight.detach())
 
 
 def _multiply(indptr: Tensor, indices: Tensor, values: Tensor, right: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -61,11 +69,21 @@ def _multiply(indptr: Tensor, indices: Tensor, values: Tensor, right: Tensor, sh
     return torch.sparse_csr_tensor(indptr, indices.long(), values, shape, check_invariants=False) @ right
 
 
+def _at_pattern(pattern: _Sparse, left: Tensor, right: Tensor) -> Tensor:
+    """The entries of left right^T where the pattern has one."""
+    if fused(right):
+        out = torch.empty(len(pattern.indices))
+        kernels.sddmm(pattern.indptr.numpy(), pattern.indices.numpy(), left.numpy(), right.numpy(), out.numpy())
+        return out
+    return (left[pattern.rows] * right[pattern.indices.long()]).sum(1)
+
+
 @dataclass(frozen=True, eq=False)
 class Inputs:
     """Features X (N x d) of one view; ``inputs @ weight`` is X W (N x H), differentiable in W.
 
-    ``values`` is X itself when dense, else its stored entries by row. Views cost nothing until multiplied.
+    ``values`` is X itself when dense, else its stored entries by row; these may have a gradient of their own. Views
+    cost nothing until multiplied.
     """
 
     values: Tensor
@@ -112,9 +130,15 @@ class Inputs:
 
 def make_inputs(graph: Graph, *, row_normalise: bool = False, device: torch.device | str = "cpu") -> Inputs:
     """Features of ``graph`` ready for products; ``row_normalise`` divides each row by its sum of absolute values."""
+    features = features_of(graph)
+    return wrap(normalise_rows(features) if row_normalise else features, device)
+
+
+def features_of(graph: Graph) -> Any:
+    """The features of a graph, which must have some: float32, N x d, dense or CSR."""
     if graph.features is None:
         raise FeatureError("the graph has no features; give some, or use spikegcl.structural_features(graph)")
-    return wrap(normalise_rows(graph.features) if row_normalise else graph.features, device)
+    return graph.features
 
 
 def wrap(matrix: Any, device: torch.device | str = "cpu") -> Inputs:
