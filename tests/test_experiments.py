@@ -39,7 +39,6 @@ from spikegcl.experiments import (
 from spikegcl.experiments.drawings import Figure, Table, write_drawings
 from spikegcl.experiments.rows import DONE, FAILED, STOPPED, Rows
 from spikegcl.experiments.runner import Budget, run_cells
-from test_cli import run  # noqa: F401
 
 GRAPH = "sbm:nodes=200"
 
@@ -462,7 +461,7 @@ def test_names():
 # The command --------------------------------------------------------------------------------------------------------
 
 
-def test_reproduce_runs_draws_and_goes_on(run, tmp_path):  # noqa: F811
+def test_reproduce_runs_draws_and_goes_on(run, tmp_path):
     command = [
         "reproduce",
         "table1",
@@ -497,7 +496,7 @@ def test_reproduce_runs_draws_and_goes_on(run, tmp_path):  # noqa: F811
         (["table1", "--datasets", "corra", "--methods", "gcn"], "no dataset is called 'corra'"),
     ],
 )
-def test_wrong_choices_are_explained(run, arguments, message):  # noqa: F811
+def test_wrong_choices_are_explained(run, arguments, message):
     code, _, err = run("reproduce", *arguments)
     assert code > 0
     assert message in " ".join(err.replace("│", " ").split())

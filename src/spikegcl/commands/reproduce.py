@@ -88,16 +88,17 @@ def reproduce(
     if json_:
         print(json.dumps({"cells": counts, "rows": str(rows.path), "files": [str(path) for path in files]}))
     else:
-        _print_summary(counts, [rows.path, *files])
+        _print_summary(counts, files)
     if counts[FAILED]:
         raise typer.Exit(1)
 
 
 def _cells(experiments: list[Experiment], choice: Choice, download: bool) -> list[Cell]:
-    """Those that can be run: the data of others is not at hand."""
+    """Those that can be run, each once: experiments share cells, and the data of some may not be at hand."""
     from spikegcl.datasets import available
 
-    cells = [cell for experiment in experiments for cell in experiment.cells(choice)]
+    wanted = [cell for experiment in experiments for cell in experiment.cells(choice)]
+    cells = {(cell.hash, cell.seed): cell for cell in wanted}.values()
     at_hand = {name: download or available(name, choice.data_root) for name in {cell.dataset for cell in cells}}
     if absent := sorted(name for name, here in at_hand.items() if not here):
         log.info("not at hand: %s (--download fetches what can be fetched)", ", ".join(absent))
@@ -123,7 +124,8 @@ def _monitor(total: int) -> Iterator[Monitor]:
 
     class Lines(Monitor):
         def ended(self, cell: Cell, row: dict[str, Any] | None) -> None:
-            log.info("%s: %s", cell, _outcome(row))
+            if row is not None:
+                log.info("%s: %s", cell, _outcome(row))
 
     screen = console(stderr=True)
     if not screen.is_terminal:
@@ -140,14 +142,13 @@ def _monitor(total: int) -> Iterator[Monitor]:
 
             def ended(self, cell: Cell, row: dict[str, Any] | None) -> None:
                 progress.advance(task)
-                progress.console.print(f"{cell}: {_outcome(row)}", highlight=False, markup=False)
+                if row is not None:
+                    progress.console.print(f"{cell}: {_outcome(row)}", highlight=False, markup=False)
 
         yield Bar()
 
 
-def _outcome(row: dict[str, Any] | None) -> str:
-    if row is None:
-        return "not run: no time left, or another seed was stopped"
+def _outcome(row: dict[str, Any]) -> str:
     if "reason" in row:
         return f"{row['status']}, {row['reason']}"
     accuracy = row["result"].get("test_accuracy")

@@ -150,15 +150,15 @@ def plain_table(name: str, title: str, records: Sequence[dict[str, Any]], notes:
 
 
 def show(value: Any) -> str:
-    """A value for people: four significant digits, thousands apart, nothing for None.
+    """A value for people: five significant digits, thousands apart, nothing for None.
 
-    >>> [show(value) for value in (None, "GCN", 2315598, 0.02599, 123456.789)]
-    ['', 'GCN', '2,315,598', '0.02599', '123,457']
+    >>> [show(value) for value in (None, "GCN", 2315598, 0.0259961, 123456.789)]
+    ['', 'GCN', '2,315,598', '0.025996', '123,457']
     """
     if value is None:
         return ""
     if isinstance(value, float):
-        return f"{value:,.0f}" if abs(value) >= 1e4 else f"{value:.4g}"
+        return f"{value:,.0f}" if abs(value) >= 1e5 else f"{value:.5g}"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 

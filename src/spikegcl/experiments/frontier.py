@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from spikegcl.baselines import SIGN, find_method, method_names
 from spikegcl.experiments import Cell, Choice, Experiment, measures, method_cell, with_chosen
+from spikegcl.experiments.accuracy import is_here
 from spikegcl.experiments.drawings import COLOURS, MARKERS, Figure, Table, percent
 from spikegcl.protocol import spread
 
@@ -36,7 +38,7 @@ def cells(choice: Choice) -> list[Cell]:
     return [
         cell
         for dataset in choice.datasets or GRAPHS
-        for method in dict.fromkeys(name.removesuffix(SIGN) for name in choice.methods or methods())
+        for method in (_chosen(choice) if choice.methods else methods())
         for group in _cells_of(method, dataset, choice)
         for cell in group.seeded(choice.seeds)
     ]
@@ -45,6 +47,12 @@ def cells(choice: Choice) -> list[Cell]:
 def methods() -> list[str]:
     """All that can make codes of a given width. The floors come with SpikeGCL's rows."""
     return [name for name in method_names() if name not in FLOORS and _makes_codes(name)]
+
+
+def _chosen(choice: Choice) -> list[str]:
+    """Those of the chosen methods that can; DGI and DGI+sign are the same choice."""
+    names = dict.fromkeys(name.removesuffix(SIGN) for name in choice.methods)
+    return [name for name in names if is_here(name) and _makes_codes(name)]
 
 
 def _makes_codes(name: str) -> bool:
@@ -82,7 +90,10 @@ def draw(choice: Choice, rows: Rows) -> list[Table | Figure]:
         if curves:
             figures.append(_figure(dataset, curves))
     columns = ["dataset", "method", *(f"{bits} bits" for bits in widths)]
-    notes = [f"Mean ± standard deviation (seeds). Probe: {choice.probe}. +sign: a float embedding made into bits."]
+    notes = [
+        f"Mean ± standard deviation (seeds). Probe: {choice.probe}. +sign: a float embedding made into bits.",
+        "SpikeGCL: settings of the preset, except steps and channels, and a calibrated threshold.",
+    ]
     return [Table("frontier", TITLE, columns, lines, records, notes), *figures]
 
 
@@ -93,7 +104,7 @@ def _text(value: dict[str, float] | None, seeds: list[float] | None) -> str:
 def _curves(dataset: str, choice: Choice, rows: Rows) -> dict[str, Series]:
     """Every method with a row on the dataset, and the floors."""
     curves: dict[str, Series] = {}
-    for name in with_chosen(methods(), [name.removesuffix(SIGN) for name in choice.methods]):
+    for name in with_chosen(methods(), _chosen(choice)):
         for cell in _cells_of(name, dataset, choice):
             for result in rows.results(cell):
                 for label, bits, accuracy in _points(name, result):
@@ -112,7 +123,11 @@ def _points(name: str, result: dict[str, Any]) -> list[tuple[str, int, float]]:
 def _figure(dataset: str, curves: dict[str, Series]) -> Figure:
     def paint(canvas: Any) -> None:
         axes = canvas.subplots()
-        for number, (name, series) in enumerate(curves.items()):
+        seen: Counter[str] = Counter()  # curves of each line style, which has its own round of colours
+        for name, series in curves.items():
+            style = "--" if name in FLOORS else ":" if name.endswith(SIGN) else "-"
+            number = seen[style]
+            seen[style] += 1
             bits = sorted(series)
             spreads = [spread(series[width]) for width in bits]
             axes.errorbar(
@@ -122,7 +137,7 @@ def _figure(dataset: str, curves: dict[str, Series]) -> Figure:
                 label=name,
                 color=COLOURS[number % len(COLOURS)],
                 marker=MARKERS[number % len(MARKERS)],
-                linestyle="--" if name in FLOORS else "-",
+                linestyle=style,
                 capsize=2,
             )
         axes.set_xscale("log", base=2)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from spikegcl.baselines import find_method
 from spikegcl.experiments import Cell, Choice, Experiment, with_chosen
-from spikegcl.experiments.accuracy import accuracy_cell
+from spikegcl.experiments.accuracy import accuracy_cell, is_here
 from spikegcl.experiments.drawings import COLOURS, Figure, Table, plain_table
 from spikegcl.experiments.frontier import BITS, GRAPHS, QUICK_BITS, code_cell
 from spikegcl.protocol import spread
@@ -23,11 +24,16 @@ CONFIDENCE = 0.95
 def cells(choice: Choice) -> list[Cell]:
     return [
         cell
-        for method in choice.methods or ("spikegcl",)
+        for method in (_chosen(choice) if choice.methods else ("spikegcl",))
         for dataset in choice.datasets or GRAPHS
         for group in _cells_of(method, dataset, choice)
         for cell in group.seeded(choice.seeds)
     ]
+
+
+def _chosen(choice: Choice) -> list[str]:
+    """Those of the chosen methods that train without labels: they have an untrained encoder to compare with."""
+    return [name for name in choice.methods if is_here(name) and find_method(name).unsupervised]
 
 
 def _cells_of(method: str, dataset: str, choice: Choice) -> list[Cell]:
@@ -38,7 +44,7 @@ def _cells_of(method: str, dataset: str, choice: Choice) -> list[Cell]:
 
 def draw(choice: Choice, rows: Rows) -> list[Table | Figure]:
     records = []
-    for method in with_chosen(("spikegcl",), choice.methods):
+    for method in with_chosen(("spikegcl",), _chosen(choice)):
         for dataset in with_chosen(GRAPHS, choice.datasets):
             for number, cell in enumerate(_cells_of(method, dataset, choice)):
                 results = [result for result in rows.results(cell) if "untrained" in result["floors"]]
@@ -51,7 +57,8 @@ def draw(choice: Choice, rows: Rows) -> list[Table | Figure]:
     ]
     table = plain_table("learning-gain", TITLE, records, notes)
     own = [record for record in records if "width" not in record["settings"]]
-    return [table, Figure("learning-gain", lambda canvas: _paint(canvas, own))] if own else [table]
+    figure = Figure("learning-gain", lambda canvas: _paint(canvas, own), (3.4, 0.8 + 0.2 * len(own)))
+    return [table, figure] if own else [table]
 
 
 def gain(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -88,8 +95,8 @@ def _paint(canvas: Any, records: list[dict[str, Any]]) -> None:
         axes.errorbar(record["gain"], height, xerr=half, fmt="o", color=COLOURS[0], capsize=2)
     axes.axvline(0, color="black", linewidth=0.8)
     axes.set_yticks(range(len(labels)), labels)
-    axes.invert_yaxis()
-    axes.set_xlabel(f"gain (points of test accuracy, {100 * CONFIDENCE:.0f} % interval)")
+    axes.set_ylim(len(labels) - 0.5, -0.5)
+    axes.set_xlabel(f"gain (points), {100 * CONFIDENCE:.0f} % interval")
 
 
 EXPERIMENTS = (Experiment("learning-gain", TITLE, cells, draw),)

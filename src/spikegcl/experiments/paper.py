@@ -9,7 +9,7 @@ from importlib import resources
 from typing import Any
 
 ACCURACY_TABLES = ("table1", "table4")
-NEAR = 0.1  # the share of a printed value by which a recomputed one may differ and still count as an attempt at it
+NEAR = 0.1
 
 
 @functools.cache
@@ -58,8 +58,10 @@ def number(text: str | None) -> float | None:
         return None
 
 
-def verdict(printed: str, ours: float | None) -> str:
+def verdict(printed: str, ours: float | None, near: float = NEAR) -> str:
     """How a recomputed value stands to a printed one. The paper cuts digits off more often than it rounds.
+
+    A value that differs by a larger share than ``near`` was not made by the rule that was tried.
 
     >>> verdict("0.38", 0.386), verdict("0.39", 0.386), verdict("0.4", 0.37), verdict("17", 17.9)
     ('equal', 'rounding', 'rounding', 'equal')
@@ -77,4 +79,4 @@ def verdict(printed: str, ours: float | None) -> str:
     if math.isclose(math.floor(ours / unit + 0.5) * unit, value):
         return "rounding"
     difference = ours / value - 1
-    return f"differs by {100 * difference:+.1f} %" if abs(difference) <= NEAR else "no rule found"
+    return f"differs by {100 * difference:+.2g} %" if abs(difference) <= near else "no rule found"
