@@ -56,9 +56,10 @@ def fused(x: Tensor) -> bool:
 class Operator:
     """A normalised adjacency P (N x N, CSR) of one view.
 
-    ``gcn``   P = D^-1/2 (A + I) D^-1/2 with D the degrees of A + I (symmetric)
-    ``mean``  P = D^-1 A, zero rows for isolated nodes (SAGE)
-    ``sum``   P = A + I, structure only (GAT computes its own values)
+    ``gcn``        P = D^-1/2 (A + I) D^-1/2 with D the degrees of A + I (symmetric)
+    ``symmetric``  P = D^-1/2 A D^-1/2, zero rows for isolated nodes
+    ``mean``       P = D^-1 A, zero rows for isolated nodes (SAGE)
+    ``sum``        P = A + I, structure only (GAT computes its own values)
 
     ``values`` (2E + N or 2E) belong to P, ``values_t`` to its transpose on the same symmetric pattern.
     ``reach`` (N) is P times the all-ones vector: how much of a constant arrives at each node.
@@ -113,7 +114,7 @@ def make_operator(
     whatever ``order`` is, and its result is the same bit for bit.
     """
     adjacency = graph.adjacency
-    if kind != "mean":
+    if kind not in ("mean", "symmetric"):
         adjacency = sp.csr_array(adjacency + sp.eye_array(graph.num_nodes, dtype=np.float32, format="csr"))
         adjacency.sort_indices()
     if order is not None:
@@ -128,8 +129,8 @@ def make_operator(
 def _normalise(kind: str, indptr: Tensor, indices: Tensor, weights: Tensor) -> Operator:
     degree = _row_sums(indptr, weights)
     one = torch.ones_like(degree)
-    if kind == "gcn":
-        root = degree.rsqrt()
+    if kind in ("gcn", "symmetric"):
+        root = torch.where(degree > 0, degree.rsqrt(), 0)
         values = values_t = _scale(indptr, indices, weights, root, root)
     elif kind == "mean":
         inverse = torch.where(degree > 0, 1 / degree.clamp(min=torch.finfo(degree.dtype).tiny), 0)
