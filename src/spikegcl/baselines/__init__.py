@@ -32,6 +32,9 @@ SIGN = "+sign"
 _HOME = {
     "spikegcl": "spikegcl",
     "gcn": "gcn",
+    "gat": "gat",
+    "bi-gcn": "bi_gcn",
+    "binary-gnn": "binary_gnn",
     "spiking-gcn": "spiking_gcn",
     "spikenet": "spikenet",
     "gc-snn": "st_snn",
@@ -42,6 +45,7 @@ _HOME = {
     "bgrl": "bgrl",
     "sugrl": "sugrl",
     "ggd": "ggd",
+    "bane": "bane",
     "untrained": "closed_form",
     "projection": "closed_form",
     "pca-projection": "closed_form",
