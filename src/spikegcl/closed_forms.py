@@ -311,6 +311,15 @@ def fit_components(
     )
 
 
+def blank_components(columns: int, count: int, propagation: Propagation = PPR) -> Components:
+    """Components of the right shape with nothing in them: what counting operations needs."""
+    zeros = [np.zeros(size, np.float32) for size in (columns, count)]
+    scaling = Scaling("standard", zeros[0], zeros[0], 1.0)
+    return Components(
+        scaling, propagation, True, np.zeros((columns, count), np.float32), zeros[1], zeros[1], 1.0
+    )  # fmt: skip
+
+
 def _matrix(rows: Propagated, mean: Floats) -> Any:
     """``rows`` minus its mean row, for products: dense where it is small, else as an operator."""
     nodes, width = rows.features.shape

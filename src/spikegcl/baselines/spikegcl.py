@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from spikegcl.baselines import Fitted, Method, Shape
+from spikegcl.closed_forms import blank_components, component_count
 from spikegcl.config import Config, fit_to_graph, preset
 from spikegcl.energy import Operations, count, count_pass
 from spikegcl.graph import build_graph
@@ -51,16 +52,26 @@ def parameters(shape: Shape, settings: Config) -> int:
 
 
 def operations(shape: Shape, settings: Config, spikes: tuple[int, ...] = ()) -> Operations:
-    """Of contiguous groups; clustered ones have other sizes."""
+    """Of groups of even sizes; clustered ones have others."""
     model = _model(shape, settings)
     return count_pass(model, shape.nodes, shape.edges, spikes or (0,) * model.steps)
 
 
 def _model(shape: Shape, settings: Config) -> SpikeGCL:
-    """The model a graph of this shape would get."""
-    columns = build_graph(np.zeros((2, 0), int), np.zeros((1, shape.features)))
-    settled = fit_to_graph(settings, columns)
-    return SpikeGCL(settled, make_groups(columns, settled.steps))
+    """The model a graph of this shape would get, before anything is fitted."""
+    settled, width, inputs = fit_to_graph(settings, _columns(shape.features)), shape.features, None
+    if settled.inputs == "components":
+        wanted = settled.components or component_count(settled.steps * settled.channels)
+        width = min(wanted, shape.features, shape.nodes - 1)
+        inputs = blank_components(shape.features, width)
+    grouping = "all" if settled.grouping == "all" else "chunk"
+    model = SpikeGCL(settled, make_groups(_columns(width), settled.steps, grouping))
+    model.inputs = inputs
+    return model
+
+
+def _columns(count: int) -> Graph:
+    return build_graph(np.zeros((2, 0), int), np.zeros((1, count)))
 
 
 METHOD = Method(
