@@ -212,10 +212,22 @@ def test_train_writes_it_and_report_draws_it_again(run, trained_run, files):
 
 
 def test_a_report_that_fails_does_not_cost_the_run(run, files, monkeypatch, caplog):
-    monkeypatch.setattr("spikegcl.report.gather", lambda *_: 1 / 0)
-    assert run("train", *options(files[1]), *FAST, "-o", "r")[0] == 0
-    assert Path("r/codes.arrow").is_file()
-    assert "report.html was not drawn" in caplog.text
+    def fail_with(error):
+        def gather(*_):
+            raise error
+
+        monkeypatch.setattr("spikegcl.report.gather", gather)
+
+    train = ["train", *options(files[1]), *FAST, "-o"]
+    fail_with(OSError("disk full"))
+    assert run(*train, "a")[0] == 0
+    assert "report.html was not drawn (disk full)" in caplog.text
+    fail_with(ZeroDivisionError)
+    with pytest.raises(ZeroDivisionError):
+        run(*train, "b")
+    for folder in ("a", "b"):
+        assert Path(folder, "codes.arrow").is_file()
+        assert not Path(folder, "report.html").exists()
 
 
 def test_a_graph_of_other_nodes_is_an_error(page):

@@ -1,4 +1,4 @@
-"""The run folder: settings, model, codes, metrics, log and report.html; it is whole or not there."""
+"""The run folder: settings, model, codes, metrics and log, whole or not there; report.html is drawn into it."""
 
 from __future__ import annotations
 

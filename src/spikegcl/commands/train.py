@@ -24,7 +24,7 @@ from spikegcl.commands.common import (
     table,
     with_settings,
 )
-from spikegcl.errors import LabelError
+from spikegcl.errors import LabelError, SpikeGCLError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -89,8 +89,8 @@ def train(
             )
         else:
             write_run(folder, loaded, first.trained, source, seed=seed, preset=preset, metrics=metrics)
-            if report:
-                _draw_report(folder, loaded, output)
+    if report and first.fitted.trained is not None:
+        _draw_report(output, loaded)
     if json_:
         print(json.dumps(metrics))
     else:
@@ -102,14 +102,15 @@ def demo(output: Output = Path("runs/demo"), seed: int = 0, json_: Json = False)
     train("digits", output=output, seed=seed, force=True, json_=json_)
 
 
-def _draw_report(folder: Path, graph: Graph, output: Path) -> None:
+def _draw_report(run: Path, graph: Graph) -> None:
+    """Add report.html to a run that is already in its place: a picture that fails does not cost what it shows."""
     from spikegcl.report import write_report
     from spikegcl.runs import open_run
 
     try:
-        write_report(open_run(folder), graph)
-    except Exception as error:  # a picture that fails must not cost the run it shows
-        log.warning("report.html was not drawn (%r); the run is complete, try `spikegcl report %s`", error, output)
+        write_report(open_run(run), graph)
+    except (SpikeGCLError, OSError) as error:
+        log.warning("report.html was not drawn (%s); the run is complete, try `spikegcl report %s`", error, run)
 
 
 @contextlib.contextmanager
