@@ -14,6 +14,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 from hypothesis import given
@@ -39,6 +40,7 @@ from spikegcl.experiments import (
 from spikegcl.experiments.drawings import Figure, Table, write_drawings
 from spikegcl.experiments.rows import DONE, FAILED, STOPPED, Rows
 from spikegcl.experiments.runner import Budget, run_cells
+from spikegcl.memory import peak_mb
 
 GRAPH = "sbm:nodes=200"
 
@@ -128,6 +130,13 @@ def test_finished_cells_are_never_run_again(rows, visits):
     assert sorted(visits.read_text().split()) == ["visit0", "visit1", "visit2"]
     assert again.path.read_text().startswith(first)
     assert again.results(cell) == Rows(rows.path).results(cell) == [{"nodes": 200, "points": {"8": 0.1 + 0.2}}] * 3
+
+
+def test_the_peak_memory_of_a_cell_is_its_own(rows):
+    ballast = np.ones(2**26)  # half a gigabyte
+    cell = Cell(tiny_measures.peak, GRAPH)
+    run_cells([cell], rows)
+    assert rows.results(cell)[0]["peak_mb"] < peak_mb() - ballast.nbytes / 2**20
 
 
 def test_a_cell_that_fails_is_recorded_and_the_others_go_on(rows, visits):

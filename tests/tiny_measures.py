@@ -10,6 +10,8 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from spikegcl.memory import peak_mb
+
 
 def visit(cell, graph, on_epoch, *, visits, seconds=0.0):
     """Leave a line in the file ``visits``, so that a test can count how often a cell was run."""
@@ -42,3 +44,7 @@ def hoard(cell, graph, on_epoch):
     kept = np.ones(2**26)  # half a gigabyte
     time.sleep(100)
     return {"value": float(kept[0])}
+
+
+def peak(cell, graph, on_epoch):
+    return {"peak_mb": peak_mb()}

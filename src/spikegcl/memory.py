@@ -5,12 +5,19 @@ from __future__ import annotations
 import ctypes
 import resource
 import sys
+from pathlib import Path
 
 _M_MMAP_MAX, _M_TRIM_THRESHOLD = -4, -1
 
 
 def peak_mb() -> float:
-    """Largest resident size of this process so far, in megabytes."""
+    """Largest resident size of this process so far, in megabytes.
+
+    Linux lets a new process inherit the maximum that getrusage reports from the one that started it; VmHWM is its own.
+    """
+    if sys.platform == "linux":
+        status = Path("/proc/self/status").read_text()
+        return int(status.partition("VmHWM:")[2].split(maxsplit=1)[0]) / 2**10
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
 

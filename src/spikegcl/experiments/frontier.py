@@ -136,7 +136,7 @@ def _figure(dataset: str, curves: dict[str, Series]) -> Figure:
                 [100 * value["std"] for value in spreads],
                 label=name,
                 color=COLOURS[number % len(COLOURS)],
-                marker=MARKERS[number % len(MARKERS)],
+                marker=MARKERS[(sum(seen.values()) - 1) % len(MARKERS)],
                 linestyle=style,
                 capsize=2,
             )
