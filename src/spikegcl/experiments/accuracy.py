@@ -74,7 +74,7 @@ def _entry(method: str, dataset: str, choice: Choice, rows: Rows) -> tuple[dict[
         ours = f"{percent(record['accuracy'], record['std'])} ({record['seeds']})"
         floor = record["untrained"] if record["untrained"] is not None else record["projection"]
         text = f"{printed or '-'} / {ours} / {'-' if floor is None else percent(floor)}"
-        remark = remark or ("settings are the default preset's" if record["preset"] == "default" else "")
+        remark = remark or ("" if record["preset"] == "paper" else f"settings are those of preset {record['preset']}")
     else:
         text = f"{printed or '-'} / {_why_missing(method, dataset, bool(remark), choice)}"
     return {**record, "remark": remark}, text, remark
