@@ -1,6 +1,6 @@
 """All speed and memory benchmarks, as ratios within one run.
 
-    python -m benchmarks.run [--quick] [--only epochs,steps,growth,bandwidth,whole,codes]
+    python -m benchmarks.run [--quick] [--only epochs,steps,growth,bandwidth,whole,codes,binary]
 
 Every measurement runs in a process of its own (benchmarks/measure.py), sides one after the other on the same machine.
 Rows go to results/performance/*.json, from which the tables and plots beside them are drawn.
@@ -173,6 +173,12 @@ def codes(quick: bool) -> str:
     return subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
+def binary(quick: bool) -> str:
+    """Bi-GCN's layers on packed bits against float32."""
+    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.binary", *(["--quick"] if quick else [])]
+    return subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
 BENCHMARKS = {
     "epochs": epochs,
     "steps": steps,
@@ -180,6 +186,7 @@ BENCHMARKS = {
     "bandwidth": bandwidth,
     "whole": whole,
     "codes": codes,
+    "binary": binary,
 }
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from spikegcl.baselines.binary import Binarised, BinaryLinear, PackedLinear, Signs, mean_abs, packed, sign, xnor
+from spikegcl.baselines.binary import Binarised, BinaryLinear, PackedLinear, Signs, mean_abs, packed, sign
 from spikegcl.propagate import plain_torch
 
 law = settings(deadline=None, max_examples=40)
@@ -60,16 +60,6 @@ def test_dropout_keeps_the_share_it_is_asked_to():
         assert (columns - (1 - rate)).abs().max() < 6 * (rate * (1 - rate) / 1000) ** 0.5
     assert torch.equal(plus.dropout(0.4, 3).dense(), plus.dropout(0.4, 3).dense())
     assert not torch.equal(plus.dropout(0.4, 3).dense(), plus.dropout(0.4, 4).dense())
-
-
-@law
-@given(st.integers(0, 9), st.integers(1, 9), widths, seeds)
-def test_xnor_is_the_product_of_signs(rows, units, width, seed):
-    left, right = draw(rows, width, seed=seed), draw(units, width, seed=seed + 1)
-    expected = sign(left) @ sign(right).T
-    assert torch.equal(xnor(Signs.of(left), Signs.of(right)), expected)
-    with plain_torch():
-        assert torch.equal(xnor(Signs.of(left), Signs.of(right)), expected)
 
 
 def layer(width_in: int, width_out: int, seed: int) -> BinaryLinear:

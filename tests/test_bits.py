@@ -8,7 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spikegcl.bits import ROWS, check_packed, hamming, linear, linear_transpose, pack, popcount, unpack
+from spikegcl.bits import (
+    ROWS,
+    check_packed,
+    hamming,
+    linear,
+    linear_transpose,
+    pack,
+    pack_signs,
+    popcount,
+    unpack,
+    xnor_linear,
+)
 from spikegcl.errors import CodesError
 
 law = settings(deadline=None, max_examples=80)
@@ -62,6 +73,19 @@ def test_hamming_is_a_metric(nodes, bits, seed):
     assert np.array_equal(distance, distance.T)
     assert np.array_equal(distance == 0, (packed[:, None] == packed[None]).all(2))
     assert (distance[:, None, :] <= distance[:, :, None] + distance[None, :, :]).all()
+
+
+@law
+@given(rows, widths, columns, seeds)
+def test_xnor_linear_equals_the_product_of_signs(nodes, bits, units, seed):
+    rng = np.random.default_rng(seed)
+    x, weight = (rng.normal(size=(count, bits)).astype(np.float32) for count in (nodes, units))
+    x[:, 0] = 0  # its sign is +1
+    signs, others = (np.where(values < 0, -1, 1).astype(np.float32) for values in (x, weight))
+    assert np.array_equal(unpack(pack_signs(x), bits), signs > 0)
+    row, column, bias = (rng.normal(size=count).astype(np.float32) for count in (nodes, units, units))
+    found = xnor_linear(pack_signs(x), pack_signs(weight), bits, row, column, bias)
+    assert np.array_equal(found, row[:, None] * (signs @ others.T) * column + bias)
 
 
 @law

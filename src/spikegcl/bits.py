@@ -56,6 +56,14 @@ def pack(bits01: Any) -> Packed:
     return np.packbits(values != 0, axis=1, bitorder="little")
 
 
+def pack_signs(values: Floats) -> Packed:
+    """N x bits of floats -> packed bits that are 1 where a value is not negative."""
+    matrix = np.ascontiguousarray(values, np.float32)
+    packed = np.empty((len(matrix), -(-matrix.shape[1] // 8)), np.uint8)
+    _signs(matrix, packed)
+    return packed
+
+
 def unpack(packed: Packed, bits: int) -> Packed:
     """N x ceil(bits / 8) bytes -> N x bits of 0/1 (uint8): the inverse of :func:`pack`."""
     return np.unpackbits(check_packed(packed, bits), axis=1, count=bits, bitorder="little")
@@ -127,6 +135,21 @@ def linear_transpose(packed: Packed, grad: Floats, bits: int) -> Floats:
     sums = np.zeros((len(stacked), 8 * codes.shape[1], len(lanes)), np.float32)
     _masked_sums_transpose(codes, stacked.ravel(), sums.ravel(), lanes)
     return _unstack_columns(sums, bits, matrix.shape[1])
+
+
+def xnor_linear(
+    packed: Packed, weight: Packed, bits: int, row_scale: Floats, column_scale: Floats, bias: Floats
+) -> Floats:
+    """y = row_scale (S T^T) column_scale + b, where bits stand for signs: 1 is +1 and 0 is -1.
+
+    S is N x bits and T is C x bits, both packed; the scales are N and C, b is C; y is N x C float32. Two signs multiply
+    to +1 where their bits agree, so S T^T is bits minus twice the number of bits that differ: a whole number, and the
+    scales are multiplied on in the order written, each product rounded once.
+    """
+    left, right = _words(check_packed(packed, bits)), _words(check_packed(weight, bits))
+    out = np.empty((len(left), len(right)), np.float32)
+    _xnor(left, np.ascontiguousarray(right.T), bits, row_scale, column_scale, bias, out)
+    return out
 
 
 def _lanes(columns: int) -> tuple[int, ...]:
@@ -269,3 +292,31 @@ def _distances(a: NDArray[np.uint64], b: NDArray[np.uint64]) -> NDArray[np.int32
                     total += _ones(a[n, word] ^ b[m, word])
                 out[n, m] = total
     return out
+
+
+@_compiled
+def _xnor(
+    left: NDArray[np.uint64], right: NDArray[np.uint64], bits: int, row_scale: Floats, column_scale: Floats,
+    bias: Floats, out: Floats,
+) -> None:  # fmt: skip
+    """The columns of ``right`` (words x C) side by side, so that their popcounts are one vector operation."""
+    columns = right.shape[1]
+    for n in numba.prange(left.shape[0]):
+        differ = np.zeros(columns, np.int64)
+        for w in range(left.shape[1]):
+            word = left[n, w]
+            for c in range(columns):
+                differ[c] += _ones(word ^ right[w, c])
+        for c in range(columns):
+            out[n, c] = row_scale[n] * np.float32(bits - 2 * differ[c]) * column_scale[c] + bias[c]
+
+
+@_compiled
+def _signs(values: Floats, packed: Packed) -> None:
+    width = values.shape[1]
+    for n in numba.prange(values.shape[0]):
+        for byte in range(packed.shape[1]):
+            word = np.uint8(0)
+            for bit in range(min(8, width - 8 * byte)):
+                word |= np.uint8(values[n, 8 * byte + bit] >= 0) << np.uint8(bit)
+            packed[n, byte] = word

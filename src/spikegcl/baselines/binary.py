@@ -76,8 +76,7 @@ class Signs:
     @classmethod
     def of(cls, x: Tensor) -> Self:
         """The signs of x, N x width."""
-        packed = bits.pack((x >= 0).cpu().numpy())
-        return cls(torch.from_numpy(packed).to(x.device), x.shape[1])
+        return cls(torch.from_numpy(bits.pack_signs(x.cpu().numpy())).to(x.device), x.shape[1])
 
     def dense(self) -> Tensor:
         """The matrix as float32."""
@@ -140,16 +139,6 @@ class _Product(torch.autograd.Function):
         whole = values.sum(0) if left.kept is None else bits.linear_transpose(left.kept.numpy(), values, left.width)
         plus = bits.linear_transpose(left.ones.numpy(), values, left.width)
         return torch.from_numpy(2 * plus - whole), None
-
-
-def xnor(left: Signs, right: Signs) -> Tensor:
-    """S T^T (N x M, whole numbers as float32) for S = ``left`` (N x width) and T = ``right`` (M x width), none dropped.
-
-    Two signs multiply to +1 where their bits agree, so the product is width minus twice the number of differing bits.
-    """
-    if not fused(torch.empty(0, device=left.ones.device)):
-        return left.dense() @ right.dense().T
-    return left.width - 2 * torch.from_numpy(bits.hamming(left.ones.numpy(), right.ones.numpy())).float()
 
 
 # ------------------------------------------------------------------------------------------------------------ layers
@@ -235,7 +224,11 @@ class PackedLinear(nn.Module):
         assert rate == 0
         if not isinstance(x, Binarised):
             x = Binarised(Signs.of(x), mean_abs(x, 1))
-        return x.scale * xnor(x.signs, Signs(self.ones, self.width)) * self.scale + self.bias
+        if not fused(x.scale):
+            weight = Signs(self.ones, self.width).dense().T
+            return x.scale * (x.signs.dense() @ weight) * self.scale + self.bias
+        arrays = (part.flatten().numpy() for part in (x.scale, self.scale, self.bias))
+        return torch.from_numpy(bits.xnor_linear(x.signs.ones.numpy(), self.ones.numpy(), self.width, *arrays))
 
 
 def packed(module: nn.Module) -> nn.Module:
