@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 import torch
-from scipy.sparse.linalg import LinearOperator
 from sklearn.utils.extmath import randomized_svd
 
 from spikegcl import noise
@@ -43,6 +42,7 @@ SKETCH = 512  # ... and estimated from so many random directions for more, to ab
 DENSE_BYTES = 2**28  # propagated features up to this size are kept as a dense matrix while components are fitted
 FIT_NODES = 2**16  # nodes a rotation is fitted on
 BLOCK = 64  # components and bits of one ITQ rotation
+OVERSAMPLED = 10  # directions beyond those asked for, as in scikit-learn
 POWER_ITERATIONS = 2  # of the randomised PCA: the spectrum of smoothed features falls quickly
 
 
@@ -299,10 +299,7 @@ def fit_components(
     nodes, width = rows.features.shape
     count = min(count, width, nodes - 1)
     mean = rows.transposed_times(np.full((nodes, 1), 1 / nodes, np.float32))[:, 0]
-    _, _, directions = randomized_svd(
-        _matrix(rows, mean), count, n_iter=POWER_ITERATIONS, random_state=noise.derive(seed, "components")
-    )
-    directions = np.ascontiguousarray(directions.T, np.float32)
+    directions = _principal_directions(rows, mean, count, noise.derive(seed, "components"))
     fitted = Components(scale, propagation, unit, directions, mean @ directions, np.zeros(count, np.float32), 1.0)
     raw = fitted._raw(graph)
     deviation = float(np.sqrt(raw.var(axis=0, dtype=np.float64).mean()))
@@ -320,19 +317,31 @@ def blank_components(columns: int, count: int, propagation: Propagation = PPR) -
     )  # fmt: skip
 
 
-def _matrix(rows: Propagated, mean: Floats) -> Any:
-    """``rows`` minus its mean row, for products: dense where it is small, else as an operator."""
+def _principal_directions(rows: Propagated, mean: Floats, count: int, seed: int) -> Floats:
+    """Leading right singular vectors (d x count) of ``rows`` minus its mean row.
+
+    Small matrices are made dense; larger ones are only multiplied, by the same randomised subspace iteration (Halko,
+    Martinsson and Tropp, 2011), because scikit-learn's takes arrays alone.
+    """
     nodes, width = rows.features.shape
     if nodes * width * 4 <= DENSE_BYTES:
-        return np.concatenate(list(rows.blocks()), axis=1) - mean
-    column = mean[:, None]
-    return LinearOperator(
-        (nodes, width),
-        matvec=lambda x: rows.times(x.reshape(-1, 1)) - mean @ x,
-        matmat=lambda x: rows.times(x) - mean @ x,
-        rmatmat=lambda y: rows.transposed_times(y) - column * y.sum(0),
-        dtype=np.float32,
-    )
+        dense = np.concatenate(list(rows.blocks()), axis=1) - mean
+        found = randomized_svd(dense, count, n_iter=POWER_ITERATIONS, random_state=seed)[2]
+        directions: Floats = np.ascontiguousarray(found.T, np.float32)
+        return directions
+
+    def times(x: Floats) -> Floats:
+        return np.asarray(rows.times(x) - mean @ x, np.float32)
+
+    def transposed_times(y: Floats) -> Floats:
+        return rows.transposed_times(y) - mean[:, None] * y.sum(0)
+
+    guesses = min(count + OVERSAMPLED, width, nodes)
+    basis = np.random.default_rng(seed).standard_normal((width, guesses), dtype=np.float32)
+    for _ in range(POWER_ITERATIONS + 1):
+        basis = transposed_times(np.linalg.qr(times(basis))[0])
+    directions = np.ascontiguousarray(np.linalg.svd(basis, full_matrices=False)[0][:, :count], np.float32)
+    return directions
 
 
 # ------------------------------------------------------------------------------------------------ rotation, bits
