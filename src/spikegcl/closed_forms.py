@@ -334,7 +334,7 @@ def _principal_directions(rows: Propagated, mean: Floats, count: int, seed: int)
         return np.asarray(rows.times(x) - mean @ x, np.float32)
 
     def transposed_times(y: Floats) -> Floats:
-        return rows.transposed_times(y) - mean[:, None] * y.sum(0)
+        return np.asarray(rows.transposed_times(y) - mean[:, None] * y.sum(0), np.float32)
 
     guesses = min(count + OVERSAMPLED, width, nodes)
     basis = np.random.default_rng(seed).standard_normal((width, guesses), dtype=np.float32)

@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from spikegcl import noise
 from spikegcl.baselines import Fitted, Method, Shape
+from spikegcl.baselines.attention import SLOPE
 from spikegcl.baselines.common import initialise
 from spikegcl.baselines.inputs import Inputs, dropout, make_inputs, wrap
 from spikegcl.baselines.spiking import Pass, count_layers, count_spikes, fit_spiking, to_scipy
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     from spikegcl.training import Epoch
 
 EPSILON = 1e-5
-SLOPE = 0.2  # of LeakyReLU; GAT's
 
 
 @dataclass(frozen=True)
