@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import fnmatch
 import inspect
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
+from sklearn.utils import estimator_checks
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import spikegcl
@@ -31,17 +33,72 @@ from spikegcl.training import train
 FAST = {"steps": 4, "channels": 16, "epochs": 2}
 
 
-# A plain matrix is a graph without edges, so every check for transformers applies, and none is expected to fail. One
-# skips itself: check_array_api_input needs an array API library besides numpy. The checks for other kinds of estimators
-# (classifiers, regressors, clusterers, outlier detectors) are not in scikit-learn's list for a transformer. What no
-# check can see, because all of them pass matrices, has its own test below: graphs, tuples, PyG data. Checks that take
-# rows apart (check_methods_subset_invariance, check_methods_sample_order_invariance) hold for matrices only: on a
-# graph a node's code depends on its neighbours, which is the point.
-@parametrize_with_checks(
-    [SpikeGCLEmbedder(channels=8, epochs=1, threshold=0.1, output=output) for output in ("bits", "packed", "rate")]
+EMBEDDERS = [
+    SpikeGCLEmbedder(channels=8, epochs=1, threshold=0.1, output=output) for output in ("bits", "packed", "rate")
+]
+
+# scikit-learn lists these for its own transformers only, but they apply.
+FURTHER = (
+    "check_dataframe_column_names_consistency",
+    "check_get_feature_names_out_error",
+    "check_global_output_transform_pandas",
+    "check_global_set_output_transform_polars",
+    "check_set_output_transform",
+    "check_set_output_transform_pandas",
+    "check_set_output_transform_polars",
+    "check_transformer_get_feature_names_out",
+    "check_transformer_get_feature_names_out_pandas",
 )
+
+# Why the others cannot apply.
+OTHERS = {
+    "check_array_api_*": "needs an array API library besides numpy; the embedder computes in torch",
+    "check_class*": "for classifiers",
+    "check_cluster*": "for clusterers",
+    "check_decision_*": "for classifiers",
+    "check_estimator": "runs all the others",
+    "check_estimators_data_not_an_array": "a helper of the check for transformers",
+    "check_estimators_partial_fit_n_features": "there is no partial_fit",
+    "check_fit_non_negative": "negative features are welcome",
+    "check_inplace_ensure_writeable": "there is no copy=False",
+    "check_is_fitted": "a function for estimators, not a check",
+    "check_non_transformer_*": "for other kinds of estimators",
+    "check_nonsquare_error": "for pairwise estimators",
+    "check_outlier*": "for outlier detectors",
+    "check_param_validation": "for scikit-learn's own declared constraints; settings are checked by Config",
+    "check_regressor*": "for regressors",
+    "check_requires_y_none": "y is not required",
+    "check_all_zero_sample_weights_error": "there are no sample weights",
+    "check_sample_weight*": "there are no sample weights",
+    "check_sparsify_*": "for linear models",
+    "check_supervised_*": "for supervised estimators",
+    "check_transformer_preserve_dtypes": "codes are uint8 and rates float32, whatever the input is",
+    "check_transformers_unfitted_stateless": "for transformers that need no fit",
+}
+
+
+# A plain matrix is a graph without edges, so every check for transformers applies, and none is expected to fail. One
+# skips itself: check_array_api_input. What no check can see, because all of them pass matrices, has its own test below:
+# graphs, tuples, PyG data. Checks that take rows apart (check_methods_subset_invariance,
+# check_methods_sample_order_invariance) hold for matrices only: on a graph a node's code depends on its neighbours,
+# which is the point.
+@parametrize_with_checks(EMBEDDERS)
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
+
+
+@pytest.mark.parametrize("check", FURTHER)
+@pytest.mark.parametrize("embedder", EMBEDDERS, ids=lambda embedder: embedder.output)
+def test_further_scikit_learn_checks(embedder, check):
+    getattr(estimator_checks, check)("SpikeGCLEmbedder", clone(embedder))
+
+
+def test_every_check_of_scikit_learn_is_run_or_has_a_reason():
+    run = {check.func.__name__ for _, check in estimator_checks.estimator_checks_generator(EMBEDDERS[0])}
+    left = {name for name in dir(estimator_checks) if name.startswith("check_")} - run - set(FURTHER)
+    explained = {pattern: set(fnmatch.filter(left, pattern)) for pattern in OTHERS}
+    assert set().union(*explained.values()) == left
+    assert all(explained.values())
 
 
 @pytest.fixture(scope="module")

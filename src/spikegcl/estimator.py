@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
 
 from spikegcl.bits import unpack
 from spikegcl.checkpoint import load_model, save_model
@@ -177,8 +177,9 @@ class SpikeGCLEmbedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return self._shown(self.codes_.packed)
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
-        """Names of the output columns; ``input_features`` is ignored, because every bit depends on many of them."""
+        """Names of the output columns; ``input_features`` are only checked, for every bit depends on many of them."""
         check_is_fitted(self, "model_")
+        _check_feature_names_in(self, input_features, generate_names=False)
         steps, channels = self.model_.steps, self.model_.channels
         names = {
             "bits": [f"step{step}_channel{channel}" for step in range(steps) for channel in range(channels)],
