@@ -127,6 +127,7 @@ def test_propagation_is_the_recursion(graph):
 
 @pytest.mark.parametrize("where", ["dense", "operator", "sketched lengths"])
 def test_components_are_those_of_the_dense_recipe(words, where, monkeypatch):
+    monkeypatch.setattr(closed_forms, "POWER_ITERATIONS", 100)  # the spectrum of so small a graph hardly falls
     if where != "dense":
         monkeypatch.setattr(closed_forms, "DENSE_BYTES", 0)
     if where == "sketched lengths":
@@ -137,13 +138,13 @@ def test_components_are_those_of_the_dense_recipe(words, where, monkeypatch):
     for _ in range(10):
         z = 0.85 * normalised(words) @ z + 0.15 * x
     z = unit(z) - unit(z).mean(0)
-    y = unit(z @ np.linalg.svd(z)[2][:2].T)  # further directions are close to each other
+    y = unit(z @ np.linalg.svd(z)[2][:6].T)
     y = y - y.mean(0)
     y = y / np.sqrt((y**2).mean())
-    found = fit_components(words, 2).apply(words)
+    found = fit_components(words, 6).apply(words)
     found *= np.sign((found * y).sum(0))  # a component has no sign
-    # Randomised directions and, with a sketch, lengths that are right to a percent.
-    assert np.abs(found - y).mean() < (0.05 if where == "sketched lengths" else 0.02)
+    # With a sketch the lengths are right to a percent or two.
+    assert np.abs(found - y).mean() < (0.05 if where == "sketched lengths" else 0.005)
 
 
 def test_components_are_limited_by_columns_and_nodes(words, pixels):
