@@ -7,11 +7,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 from commands import FAST, call, options
 from spikegcl.datasets import load_dataset
 from spikegcl.graph import build_graph
 from spikegcl.readers import write_graph
+
+# The same examples on every machine; HYPOTHESIS_PROFILE=default draws new ones to look for more.
+settings.register_profile("fixed", derandomize=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import tiny_measures
@@ -299,6 +299,7 @@ def test_methods_that_are_here_have_the_printed_marks():
 
 
 @given(st.floats(0.01, 1e5), st.integers(0, 3))
+@example(0.15, 1)
 def test_verdicts_on_values_that_were_cut_off_or_rounded(value, digits):
     unit = 10**-digits
     cut, rounded = (f"{math.floor(value / unit + half + 1e-9) * unit:.{digits}f}" for half in (0, 0.5))

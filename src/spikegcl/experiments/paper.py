@@ -74,9 +74,10 @@ def verdict(printed: str, ours: float | None, near: float = NEAR) -> str:
     if ours is None:
         return "not computed"
     unit = 10.0 ** -len(printed.partition(".")[2])
-    if math.isclose(math.floor(ours / unit + 1e-9) * unit, value):
+    units = ours / unit + 1e-9  # what binary fractions lose: 0.15 is a hair below half of 0.1 and 0.2
+    if math.isclose(math.floor(units) * unit, value):
         return "equal"
-    if math.isclose(math.floor(ours / unit + 0.5) * unit, value):
+    if math.isclose(math.floor(units + 0.5) * unit, value):
         return "rounding"
     difference = ours / value - 1
     return f"differs by {100 * difference:+.2g} %" if abs(difference) <= near else "no rule found"
