@@ -68,6 +68,11 @@ def test_target_weights_are_the_closed_form_of_the_moving_average(networks):
         torch.testing.assert_close(parameter, expected)
 
 
+def test_embedding_uses_the_statistics_of_the_graph_it_is_given(networks, views):
+    encoder = networks[0].encoder
+    torch.testing.assert_close(encoder.eval()(*views[0]), encoder.train()(*views[0]))
+
+
 def test_networks_start_from_different_weights(networks):
     online, target = networks
     pairs = zip(online.encoder.convolutions, target.convolutions, strict=True)

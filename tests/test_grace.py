@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -68,12 +69,13 @@ def test_sample_is_what_was_asked_for_as_far_as_nodes_and_memory_allow(sample, m
     assert 2 * settled.sample**2 * 4 <= memory_mb * 2**20
 
 
-def test_row_says_whether_the_loss_was_exact():
+def test_row_says_whether_the_loss_was_exact_and_embeddings_have_length_one():
     graph, small = load_dataset("digits"), grace.GRACESettings(hidden=8, projection=8, epochs=1)
     exact, sampled = (grace.fit(graph, small.replace(sample=sample), seed=0) for sample in (0, 100))
     assert exact.notes == ("exact loss",) and exact.settings.sample == graph.num_nodes
     assert sampled.notes == (f"sampled negatives: 100 of {graph.num_nodes} nodes, drawn every epoch",)
     assert exact.history[0].loss > sampled.history[0].loss  # log of the number of negatives
+    np.testing.assert_allclose(np.linalg.norm(exact.embedding, axis=1), 1, rtol=1e-5)
 
 
 PRINTED = {"computers": 656.1, "photo": 644.8, "cs": 3747.5, "physics": 4571.9, "ogbn-arxiv": 328.9, "ogbn-mag": 328.9}

@@ -8,7 +8,7 @@ A view has shares of the undirected edges dropped and of the feature columns zer
 z (2N x H), D_i is the sum over every other row: one symmetric matrix of which half is computed, 2 N^2 numbers. They are
 kept for the gradient, which takes two thirds of the time that computing them again would. Where they exceed
 ``memory_mb``, and where ``sample`` asks for it, an epoch takes the loss of that many nodes, drawn anew and each other's
-negatives; the encoder always sees the whole graph. The embedding is h.
+negatives; the encoder always sees the whole graph. The embedding is h, rows scaled to length 1.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def fit(
         lambda epoch: contrast_loss(project(0, epoch), project(1, epoch), settings.temperature),
         epochs=settings.epochs, clock=clock, on_epoch=on_epoch,
     )  # fmt: skip
-    embedding = embed(model, lambda: model.encode(operator, inputs))
+    embedding = embed(model, lambda: nn.functional.normalize(model.encode(operator, inputs)))
     clock.lap("embed")
     note = "exact loss" if exact else f"sampled negatives: {settings.sample} of {count} nodes, drawn every epoch"
     return Fitted(
