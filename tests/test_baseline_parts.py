@@ -41,7 +41,7 @@ def test_inputs_multiply_like_their_dense_matrix(graph, rate, masked, plain):
     inputs = make_inputs(graph).dropout(rate, 7)
     inputs = inputs.mask_columns(0.5, 8) if masked else inputs
     x = dense(graph)
-    if inputs.is_sparse:
+    if graph.is_sparse:
         values = dropout(inputs.values, rate, 7)
         x[x != 0] = values
     else:

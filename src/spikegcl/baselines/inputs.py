@@ -24,8 +24,6 @@ from spikegcl.propagate import fused
 if TYPE_CHECKING:
     from spikegcl.graph import Graph
 
-DENSE = 0.2  # share of entries that are not zero from which a dense product is the quicker one: Photo and Computers
-
 
 @dataclass(frozen=True, eq=False)
 class _Sparse:
@@ -133,8 +131,6 @@ class Inputs:
 def make_inputs(graph: Graph, *, row_normalise: bool = False, device: torch.device | str = "cpu") -> Inputs:
     """Features of ``graph`` ready for products; ``row_normalise`` divides each row by its sum of absolute values."""
     features = features_of(graph)
-    if graph.is_sparse and features.nnz > DENSE * graph.num_nodes * graph.num_features:
-        features = features.toarray()
     return wrap(normalise_rows(features) if row_normalise else features, device)
 
 
