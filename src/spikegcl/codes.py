@@ -55,7 +55,7 @@ class Codes:
     info: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "id_column", _id_column(self.id_column))
+        object.__setattr__(self, "id_column", as_id_column(self.id_column))
         if self.steps < 1 or self.channels < 1:
             raise CodesError(f"codes need at least one step and one channel, got {self.steps} and {self.channels}")
         if len(self.id_column) != len(self.packed):
@@ -101,12 +101,12 @@ class Codes:
         """Row of every id."""
         rows = {key: row for row, key in enumerate(self.ids.tolist())}
         if len(rows) < len(self):
-            _check_unique(self.id_column, "these codes")
+            check_unique(self.id_column, "these codes")
         return rows
 
     def rows(self, ids: Sequence[Any] | NDArray[Any]) -> NDArray[np.int64]:
         """Row numbers of these ids, in this order."""
-        keys = _id_column(ids)
+        keys = as_id_column(ids)
         try:
             return np.array([self.positions[key] for key in keys.tolist()], dtype=np.int64)
         except KeyError as missing:
@@ -141,8 +141,8 @@ class Codes:
                 raise CodesError(
                     f"codes of {part.steps} x {part.channels} bits do not fit codes of {first.steps} x {first.channels}"
                 )
-        ids = _id_column([key for part in parts for key in part.ids.tolist()])
-        _check_unique(ids, "the parts")
+        ids = as_id_column([key for part in parts for key in part.ids.tolist()])
+        check_unique(ids, "the parts")
         shared = set.intersection(*(set(part.info.items()) for part in parts))
         return replace(first, packed=np.concatenate([part.packed for part in parts]), id_column=ids, info=dict(shared))
 
@@ -150,13 +150,17 @@ class Codes:
         """Spikes of every node (N)."""
         return bits.popcount(self.packed).astype(np.int64)
 
-    def firing_rates(self) -> NDArray[np.float64]:
-        """Share of nodes in which each bit is set (bits)."""
+    def firing_counts(self) -> NDArray[np.float64]:
+        """Number of nodes in which each bit is set (bits)."""
         counts = np.zeros(self.bits)
         for start in range(0, len(self), CHUNK):
             part = self.packed[start : start + CHUNK]
             counts += bits.linear_transpose(part, np.ones((len(part), 1), np.float32), self.bits)[:, 0]
-        return counts / max(len(self), 1)
+        return counts
+
+    def firing_rates(self) -> NDArray[np.float64]:
+        """Share of nodes in which each bit is set (bits)."""
+        return self.firing_counts() / max(len(self), 1)
 
     def hamming(self, other: Codes) -> NDArray[np.int32]:
         """Differing bits of every pair: len(self) x len(other)."""
@@ -212,7 +216,7 @@ class Codes:
         """Write the Arrow IPC file, atomically."""
         import pyarrow as pa
 
-        _check_unique(self.id_column, "these codes")
+        check_unique(self.id_column, "these codes")
         table = self.to_arrow()
         with (
             written_atomically(Path(path)) as temporary,
@@ -264,7 +268,7 @@ def open_codes(path: str | os.PathLike[str], *, verify: bool = True) -> Codes:
     except (CodesError, ValueError) as error:
         raise CodesError(f"{path} is damaged: {error}; write it again with `spikegcl embed`") from None
     if verify:
-        _check_unique(codes.id_column, str(path))
+        check_unique(codes.id_column, str(path))
     return codes
 
 
@@ -329,7 +333,7 @@ def _column(table: Any, name: str) -> Any:
     return column
 
 
-def _id_column(ids: Any) -> Any:
+def as_id_column(ids: Any) -> Any:
     """Ids as they are kept: int64 as numpy, anything else as an Arrow array of strings."""
     if isinstance(ids, np.ndarray) and ids.dtype == np.int64:
         return ids
@@ -357,7 +361,7 @@ def _id_bytes(ids: Any) -> tuple[Any, ...]:
     return offsets - offsets[0], memoryview(text or b"")[offsets[0] : offsets[-1]]
 
 
-def _check_unique(ids: Any, where: str) -> None:
+def check_unique(ids: Any, where: str) -> None:
     if isinstance(ids, np.ndarray):
         if (ids[1:] > ids[:-1]).all():  # sorted ids, the usual case, at a tenth of the cost of sorting
             return

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import mmap
 import zlib
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
+
+    from spikegcl.shards import Shards
 
     Query = Codes | Sequence[Any] | NDArray[Any] | str | int
     Found = tuple[NDArray[np.int64], NDArray[Any]]
@@ -50,34 +53,14 @@ class Neighbours(NamedTuple):
     distances: NDArray[Any]
 
 
-@dataclass(frozen=True, eq=False)
-class Index:
-    """Codes that can be searched; ``structure`` is the faiss index of the kinds ``hnsw`` and ``ivf``.
+class Searcher(ABC):
+    """What every index offers: queries by code or by id, in blocks, rescored if asked."""
 
-    Equal distances are ordered by row. ``flat`` is exact in this too: of codes equally far away, those of the lowest
-    rows are found. ``ivf`` finds the same after every build; ``hnsw`` is linked by several threads at once and may
-    find slightly different neighbours after each build.
+    codes: Codes | Shards
 
-    >>> index = Index.build(Codes.from_bits([[0, 0, 1], [0, 1, 1], [1, 1, 1]], ids=["a", "b", "c"]))
-    >>> index.search("a", k=2).ids
-    array([['b', 'c']], dtype=object)
-    """
-
-    codes: Codes
-    kind: str = "flat"
-    structure: Any = None
-
-    @classmethod
-    def build(cls, codes: Codes, kind: str = "flat", *, links: int = LINKS, lists: int | None = None) -> Index:
-        """Index ``codes``; ``links`` per node for hnsw, ``lists`` (default: square root of N) for ivf."""
-        if kind not in KINDS:
-            raise CodesError(f"there is no index kind {kind!r}; choose {', '.join(KINDS)}")
-        if kind == "flat" or not len(codes):
-            return cls(codes, kind)
-        packed = np.ascontiguousarray(codes.packed)
-        structure = _new_hnsw(packed, links) if kind == "hnsw" else _new_ivf(packed, lists)
-        structure.add(packed)
-        return cls(codes, kind, structure)
+    @abstractmethod
+    def found(self, packed: NDArray[np.uint8], k: int, effort: int | None) -> Found:
+        """Rows and Hamming distances of the k nearest codes (Q x k), ties by row; k is at most the number of codes."""
 
     def search(self, query: Query, k: int = 10, **options: Any) -> Neighbours:
         """Ids and distances of the ``k`` nearest codes of each query; options as for :meth:`search_rows`."""
@@ -121,6 +104,83 @@ class Index:
             rows[block], distances[block] = near[:, :k], far[:, :k]
         return rows, distances
 
+    def _asked(self, query: Query) -> tuple[NDArray[np.uint8], NDArray[np.int64] | None]:
+        """Packed queries (Q x bytes), and their own rows if they were asked for by id."""
+        if not isinstance(query, Codes):
+            ids: Any = [query] if np.ndim(query) == 0 else query
+            own = self.codes.rows(ids)
+            return self.codes[own].packed, own
+        if query.bits != self.codes.bits:
+            raise CodesError(
+                f"a query of {query.bits} bits cannot search codes of {self.codes.bits} bits; "
+                "make both with the same model and the same number of steps"
+            )
+        return query.packed, None
+
+    def _nearest(self, packed: NDArray[np.uint8], k: int, own: NDArray[np.int64] | None, effort: int | None) -> Found:
+        """Rows and Hamming distances of the k nearest codes but for the queries' own rows."""
+        wanted = k + (own is not None)
+        rows, distances = self.found(packed, wanted, effort)
+        if own is None:
+            return rows, distances
+        dropped = rows == own[:, None]
+        dropped[~dropped.any(1), -1] = True
+        return rows[~dropped].reshape(-1, k), distances[~dropped].reshape(-1, k)
+
+    @cached_property
+    def _rate_weight(self) -> NDArray[np.float32]:
+        rates = self.codes.firing_rates()
+        return (4 * rates * (1 - rates)).astype(np.float32)
+
+    def _weight(self, rescore: str | NDArray[Any] | None) -> NDArray[np.float32] | None:
+        if rescore is None or isinstance(rescore, str):
+            if rescore not in (None, "none", "rate"):
+                raise CodesError(f"there is no rescoring {rescore!r}; choose none or rate, or give weights")
+            return self._rate_weight if rescore == "rate" else None
+        weight = np.asarray(rescore, np.float32)
+        if weight.ndim not in (1, 2) or len(weight) != self.codes.bits:
+            raise CodesError(f"codes of {self.codes.bits} bits need weights of as many rows, got {weight.shape}")
+        return weight
+
+    def _rescored(self, packed: NDArray[np.uint8], rows: NDArray[np.int64], weight: NDArray[np.float32]) -> Found:
+        """Candidates (Q x K) in the order of their float distances."""
+        candidates = self.codes[rows.ravel()].packed
+        if weight.ndim == 1:
+            differing = candidates ^ np.repeat(packed, rows.shape[1], axis=0)
+            return ordered(rows, bits.linear(differing, weight[:, None]).reshape(rows.shape))
+        outputs = bits.linear(candidates, weight).reshape(*rows.shape, -1)
+        return ordered(rows, np.square(outputs - bits.linear(packed, weight)[:, None]).sum(2))
+
+
+@dataclass(frozen=True, eq=False)
+class Index(Searcher):
+    """Codes that can be searched; ``structure`` is the faiss index of the kinds ``hnsw`` and ``ivf``.
+
+    Equal distances are ordered by row. ``flat`` is exact in this too: of codes equally far away, those of the lowest
+    rows are found. ``ivf`` finds the same after every build; ``hnsw`` is linked by several threads at once and may
+    find slightly different neighbours after each build.
+
+    >>> index = Index.build(Codes.from_bits([[0, 0, 1], [0, 1, 1], [1, 1, 1]], ids=["a", "b", "c"]))
+    >>> index.search("a", k=2).ids
+    array([['b', 'c']], dtype=object)
+    """
+
+    codes: Codes
+    kind: str = "flat"
+    structure: Any = None
+
+    @classmethod
+    def build(cls, codes: Codes, kind: str = "flat", *, links: int = LINKS, lists: int | None = None) -> Index:
+        """Index ``codes``; ``links`` per node for hnsw, ``lists`` (default: square root of N) for ivf."""
+        if kind not in KINDS:
+            raise CodesError(f"there is no index kind {kind!r}; choose {', '.join(KINDS)}")
+        if kind == "flat" or not len(codes):
+            return cls(codes, kind)
+        packed = np.ascontiguousarray(codes.packed)
+        structure = _new_hnsw(packed, links) if kind == "hnsw" else _new_ivf(packed, lists)
+        structure.add(packed)
+        return cls(codes, kind, structure)
+
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write a folder: codes.arrow, index.faiss (not for ``flat``), and index.json, last, which ties them."""
         folder = Path(folder)
@@ -156,28 +216,8 @@ class Index:
                 raise CodesError(f"{folder}: index.faiss and codes.arrow differ in size; build the index again")
         return cls(codes, about["kind"], structure)
 
-    def _asked(self, query: Query) -> tuple[NDArray[np.uint8], NDArray[np.int64] | None]:
-        """Packed queries (Q x bytes), and their own rows if they were asked for by id."""
-        if not isinstance(query, Codes):
-            ids: Any = [query] if np.ndim(query) == 0 else query
-            own = self.codes.rows(ids)
-            return self.codes.packed[own], own
-        if query.bits != self.codes.bits:
-            raise CodesError(
-                f"a query of {query.bits} bits cannot search codes of {self.codes.bits} bits; "
-                "make both with the same model and the same number of steps"
-            )
-        return query.packed, None
-
-    def _nearest(self, packed: NDArray[np.uint8], k: int, own: NDArray[np.int64] | None, effort: int | None) -> Found:
-        """Rows and Hamming distances of the k nearest codes but for the queries' own rows."""
-        wanted = k + (own is not None)
-        rows, distances = self._approximate(packed, wanted, effort) if self.structure else self._exact(packed, wanted)
-        if own is None:
-            return rows, distances
-        dropped = rows == own[:, None]
-        dropped[~dropped.any(1), -1] = True
-        return rows[~dropped].reshape(-1, k), distances[~dropped].reshape(-1, k)
+    def found(self, packed: NDArray[np.uint8], k: int, effort: int | None) -> Found:
+        return self._approximate(packed, k, effort) if self.structure else self._exact(packed, k)
 
     def _exact(self, packed: NDArray[np.uint8], k: int) -> Found:
         import faiss
@@ -199,34 +239,10 @@ class Index:
         short = (rows < 0).any(1)
         if short.any():
             rows[short], distances[short] = self._exact(packed[short], k)
-        return _ordered(rows, distances)
-
-    @cached_property
-    def _rate_weight(self) -> NDArray[np.float32]:
-        rates = self.codes.firing_rates()
-        return (4 * rates * (1 - rates)).astype(np.float32)
-
-    def _weight(self, rescore: str | NDArray[Any] | None) -> NDArray[np.float32] | None:
-        if rescore is None or isinstance(rescore, str):
-            if rescore not in (None, "none", "rate"):
-                raise CodesError(f"there is no rescoring {rescore!r}; choose none or rate, or give weights")
-            return self._rate_weight if rescore == "rate" else None
-        weight = np.asarray(rescore, np.float32)
-        if weight.ndim not in (1, 2) or len(weight) != self.codes.bits:
-            raise CodesError(f"codes of {self.codes.bits} bits need weights of as many rows, got {weight.shape}")
-        return weight
-
-    def _rescored(self, packed: NDArray[np.uint8], rows: NDArray[np.int64], weight: NDArray[np.float32]) -> Found:
-        """Candidates (Q x K) in the order of their float distances."""
-        candidates = self.codes.packed[rows.ravel()]
-        if weight.ndim == 1:
-            differing = candidates ^ np.repeat(packed, rows.shape[1], axis=0)
-            return _ordered(rows, bits.linear(differing, weight[:, None]).reshape(rows.shape))
-        outputs = bits.linear(candidates, weight).reshape(*rows.shape, -1)
-        return _ordered(rows, np.square(outputs - bits.linear(packed, weight)[:, None]).sum(2))
+        return ordered(rows, distances)
 
 
-def _ordered(rows: NDArray[np.int64], distances: NDArray[Any]) -> Found:
+def ordered(rows: NDArray[np.int64], distances: NDArray[Any]) -> Found:
     """Each line sorted by distance, ties by row."""
     order = np.lexsort((rows, distances), axis=1)
     return np.take_along_axis(rows, order, 1), np.take_along_axis(distances, order, 1)

@@ -13,12 +13,18 @@ from spikegcl.commands.common import Json, console, table
 if TYPE_CHECKING:
     from spikegcl.codes import Codes
     from spikegcl.search import Index
+    from spikegcl.shards import ShardedIndex, Shards
 
 
 def search(
-    codes: Annotated[Path, typer.Argument(help="Code file, run folder or saved index.")],
+    codes: Annotated[
+        list[Path],
+        typer.Argument(help="Code file, run folder, saved index or manifest of shards; several are searched as one."),
+    ],
     id_: Annotated[list[str] | None, typer.Option("--id", help="Node to search from; repeat for several.")] = None,
-    query: Annotated[Path | None, typer.Option(help="Code file or run folder whose nodes to search from.")] = None,
+    query: Annotated[
+        Path | None, typer.Option(help="Code file, run folder or manifest whose nodes to search from.")
+    ] = None,
     k: Annotated[int, typer.Option("-k", min=1, help="Neighbours per node.")] = 10,
     index: Annotated[str | None, typer.Option(help="flat (exact), hnsw or ivf (approximate). Default: flat.")] = None,
     rescore: Annotated[str, typer.Option(help="none, or rate: weigh bits by how much their firing varies.")] = "none",
@@ -34,47 +40,62 @@ def search(
     if rescore not in ("none", "rate"):
         raise typer.BadParameter(f"{rescore!r} is unknown; choose none or rate", param_hint="--rescore")
     searched = _open_index(codes, index)
-    asked: Any = _typed(searched.codes, id_) if id_ is not None else _open(query or codes)
+    asked: Any = _typed(searched.codes, id_ or []) if query is None else _open(query)[:]
     if query is not None:
         _warn_of_other_model(searched.codes, asked)
     found = searched.search(asked, k, rescore=rescore)
-    names = (asked.ids if query is not None else searched.codes.select(asked).ids).tolist()
+    names = asked if query is None else asked.ids.tolist()
     results = [
         {"query": name, "neighbours": [{"id": key, "distance": far} for key, far in zip(keys, distances)]}
         for name, keys, distances in zip(names, found.ids.tolist(), found.distances.tolist())
     ]
     if json_:
-        about = {"codes": str(codes), "nodes": len(searched.codes), "bits": searched.codes.bits, "k": k}
+        about = {"codes": [*map(str, codes)], "nodes": len(searched.codes), "bits": searched.codes.bits, "k": k}
         print(json.dumps({**about, "index": searched.kind, "rescore": rescore, "results": results}))
     else:
         _print(results, searched.codes.bits, rescore)
 
 
-def _open(path: Path) -> Codes:
+def _open(path: Path) -> Codes | Shards:
     from spikegcl.codes import open_codes
     from spikegcl.runs import open_run
+    from spikegcl.shards import open_shards
 
-    return open_run(path).codes() if path.is_dir() else open_codes(path)
+    if path.is_dir():
+        return open_run(path).codes()
+    return open_shards(path) if path.suffix == ".json" else open_codes(path)
 
 
-def _open_index(path: Path, kind: str | None) -> Index:
-    """A saved index as it is, unless another kind is asked for."""
+def _open_index(paths: list[Path], kind: str | None) -> Index | ShardedIndex:
+    """One index, or one a shard; a saved index as it is, unless another kind is asked for."""
+    from spikegcl.codes import Codes
     from spikegcl.search import Index
+    from spikegcl.shards import ShardedIndex
 
-    if not (path / "index.json").is_file():
-        return Index.build(_open(path), kind or "flat")
-    saved = Index.open(path)
-    return saved if kind in (None, saved.kind) else Index.build(saved.codes, kind or "flat")
+    indexes: list[Index] = []
+    for path in paths:
+        if (path / "index.json").is_file():
+            saved = Index.open(path)
+            indexes.append(saved if kind in (None, saved.kind) else Index.build(saved.codes, kind or "flat"))
+        else:
+            opened = _open(path)
+            parts = (opened,) if isinstance(opened, Codes) else opened.parts
+            indexes += [Index.build(part, kind or "flat") for part in parts]
+    if len(indexes) == 1:
+        return indexes[0]
+    joined = ShardedIndex.of(indexes)
+    joined.codes.check_ids()
+    return joined
 
 
-def _typed(codes: Codes, ids: list[str]) -> list[Any]:
+def _typed(codes: Codes | Shards, ids: list[str]) -> list[Any]:
     """Ids from the command line, as numbers where the codes have numbers."""
-    if codes.ids.dtype.kind != "i":
+    if codes[:0].ids.dtype.kind != "i":
         return ids
     return [int(key) if key.strip().lstrip("-").isdecimal() else key for key in ids]
 
 
-def _warn_of_other_model(codes: Codes, query: Codes) -> None:
+def _warn_of_other_model(codes: Codes | Shards, query: Codes) -> None:
     import logging
 
     if codes.info.get("model") != query.info.get("model"):
