@@ -1,6 +1,6 @@
 """All speed and memory benchmarks, as ratios within one run.
 
-    python -m benchmarks.run [--quick] [--only epochs,steps,growth,bandwidth,whole,codes,binary]
+    python -m benchmarks.run [--quick] [--only epochs,steps,growth,bandwidth,whole,codes,binary,bane]
 
 Every measurement runs in a process of its own (benchmarks/measure.py), sides one after the other on the same machine.
 Rows go to results/performance/*.json, from which the tables and plots beside them are drawn.
@@ -179,6 +179,14 @@ def binary(quick: bool) -> str:
     return subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
+def bane(quick: bool) -> str:
+    """BANE on the topology of ogbn-arxiv; a few minutes, so not a quick one."""
+    if quick:
+        return ""
+    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.bane"]
+    return subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
 BENCHMARKS = {
     "epochs": epochs,
     "steps": steps,
@@ -187,6 +195,7 @@ BENCHMARKS = {
     "whole": whole,
     "codes": codes,
     "binary": binary,
+    "bane": bane,
 }
 
 

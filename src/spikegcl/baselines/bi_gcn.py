@@ -9,7 +9,7 @@ model of the paper, ``saint`` the one of its GraphSAINT experiments, here traine
 the training nodes; the epoch with the best validation accuracy is kept. Validation and predictions run on packed bits.
 
 Differences from the authors' code: columns are standardised by the moments of all nodes, where theirs takes averages
-over epochs of the same numbers; and the sign of 0, see binary.py.
+over epochs of the same numbers; they keep the epoch with the least validation loss; and the sign of 0, see binary.py.
 """
 
 from __future__ import annotations

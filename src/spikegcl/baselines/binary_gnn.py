@@ -4,7 +4,8 @@
     B(x) = (q(n(x)) sign(W)) a b      n batch norm, q the sign, a a learned scalar, b one learned scale a channel
 
 The first layer takes X as it is (no n, no q). Weights are kept within [-1, 1], where the straight-through gradient
-passes. Cross-entropy on the training nodes; the epoch with the best validation accuracy is kept.
+passes. Cross-entropy on the training nodes; the epoch with the best validation accuracy is kept. Every step takes the
+whole graph at a constant rate, as the authors do on ogbn-proteins (on ogbn-products they sample and lower the rate).
 
 With ``distil`` the network is reached in stages that share one architecture, each started from the weights of the one
 before and taught by its logits. The authors start every stage afresh, and their second stage never gets its tanh:

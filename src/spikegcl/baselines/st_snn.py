@@ -53,10 +53,10 @@ EPSILON = 1e-5
 @dataclass(frozen=True)
 class GCSNNSettings(Settings):
     hidden: int = 256  # what most of the paper's parameter counts need
-    steps: int = 8  # T
-    threshold: float = 0.5
-    rho: float = 1.0
-    tau: float = 2.0
+    steps: int = 8  # T; a public port (SGNNBench) takes 20 to 25
+    threshold: float = 0.5  # the port's
+    rho: float = 1.0  # our choice: currents spread as far as the threshold is away
+    tau: float = 2.0  # the port's
     alpha: float = 1.0  # the rectangular surrogate is 1 / alpha wide and alpha high
     affine: bool = True  # learned scale and shift of STFN; the paper's parameter counts have none
     dropout: float = 0.1  # the authors'
@@ -73,7 +73,7 @@ class GCSNNSettings(Settings):
 
 @dataclass(frozen=True)
 class GASNNSettings(GCSNNSettings):
-    heads: int = 4
+    heads: int = 4  # the port's
     dropout: float = 0.6  # the authors'
     lr: float = 0.005  # the authors'
 
