@@ -164,7 +164,7 @@ def test_files_that_cannot_be_read(put, tmp_path):
     with pytest.raises(ReadError, match=r"none\.csv does not exist"):
         read_graph(tmp_path / "none.csv")
     with pytest.raises(ReadError, match="is a folder; give the file"):
-        read_graph(tmp_path)
+        read_graph(put("e.csv", "0,1\n"), features=tmp_path)
     with pytest.raises(ReadError, match=r"e\.xlsx: cannot read \.xlsx; supported: \.csv, \.tsv"):
         read_graph(put("e.xlsx", "1,2"))
     with pytest.raises(ReadError, match="a file without extension"):

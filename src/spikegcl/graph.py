@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import scipy.sparse as sp
 from spikegcl.errors import FeatureError, GraphError, LabelError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -23,6 +24,7 @@ log = logging.getLogger("spikegcl")
 # one content has one representation, so that sparse and dense input give the same codes bit for bit.
 SPARSE_BELOW = 0.25
 PARTS = ("train", "val", "test")
+IDS_AT_ONCE = 1 << 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,25 +115,21 @@ class Graph:
         data = np.ones(self.num_edges, np.float32) if self.weights is None else self.weights
         return sp.csr_array((data, self.indices, self.indptr), shape=(self.num_nodes, self.num_nodes))
 
-    @property
+    @cached_property
     def hash(self) -> str:
         """Twelve hex digits over structure, weights, features and ids: two graphs with equal content agree."""
-        digest = hashlib.sha256()
         parts: list[Any] = [self.indptr, self.indices, self.weights]
         if self.is_sparse:
             matrix = self.features
             parts += [
                 np.array(matrix.shape),
-                matrix.indptr.astype(np.int64),
-                matrix.indices.astype(np.int32),
+                matrix.indptr.astype(np.int64, copy=False),
+                matrix.indices.astype(np.int32, copy=False),
                 matrix.data,
             ]
         else:
             parts.append(self.features)
-        for part in parts:
-            digest.update(b"|" if part is None else str(part.shape).encode() + np.ascontiguousarray(part).data)
-        digest.update("\n".join(map(str, self.ids)).encode())
-        return digest.hexdigest()[:12]
+        return content_hash([None if part is None else (part.shape, [part]) for part in parts], [self.ids])
 
     def with_features(self, features: Any, columns: Sequence[str] | None = None) -> Graph:
         """This graph with other features (checked)."""
@@ -169,6 +167,27 @@ class Graph:
         kind = "no" if self.features is None else "sparse" if self.is_sparse else "dense"
         sizes = f"{self.num_nodes} nodes, {self.num_edges // 2} undirected edges, {self.num_features} {kind} features"
         return f"Graph({self.name}: {sizes}, {self.num_classes} classes)"
+
+
+def content_hash(
+    parts: Iterable[tuple[tuple[int, ...], Iterable[NDArray[Any]]] | None], ids: Iterable[NDArray[Any]]
+) -> str:
+    """:attr:`Graph.hash` of arrays that come in blocks: the shape of each and its blocks, and blocks of ids."""
+    digest = hashlib.sha256()
+    for part in parts:
+        if part is None:
+            digest.update(b"|")
+            continue
+        shape, blocks = part
+        digest.update(str(tuple(shape)).encode())
+        for block in blocks:
+            digest.update(np.ascontiguousarray(block).data)
+    glue = ""
+    for names in ids:
+        for start in range(0, len(names), IDS_AT_ONCE):
+            digest.update((glue + "\n".join(map(str, names[start : start + IDS_AT_ONCE].tolist()))).encode())
+            glue = "\n"
+    return digest.hexdigest()[:12]
 
 
 def build_graph(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from pyarrow import csv as arrow_csv
 
 from spikegcl.errors import FeatureError, GraphError, LabelError, ReadError
 from spikegcl.graph import PARTS, Graph, Split, build_graph
+from spikegcl.prepared import is_prepared, open_prepared
 from spikegcl.tables import TABLES, Table, as_text, check_path, distinct_ids, integers_or_text, positions, read_table
 
 if TYPE_CHECKING:
@@ -42,7 +44,8 @@ def read_graph(
     """Read a graph of N nodes from an edge list and, if given, features, labels and a split.
 
     ============  ====================================================================================================
-    ``edges``     table of M rows: source id, target id and optionally a weight
+    ``edges``     table of M rows: source id, target id and optionally a weight; or a folder that ``spikegcl prepare``
+                  made, which has its features with it and is mapped, not read
     ``features``  table keyed by id (the column named id, node or node_id, else the first) with d numeric columns, or
                   with ids only; or by row: ``.npy`` (N x d) or scipy ``.npz`` (sparse, N x d) with node ids 0..N-1
     ``labels``    table of id, label; or ``.npy`` with N labels in node order. Nodes left out are unlabelled (-1)
@@ -53,6 +56,8 @@ def read_graph(
     Nodes have the order of the feature file; without one they are the ids of the edge list, ascending, so that the
     order of the edges never matters.
     """
+    if Path(edges).is_dir():
+        return _open_folder(Path(edges), features, labels, split)
     table = _read_edges(edges)
     if features is None:
         ids, matrix, columns = np.sort(distinct_ids(table.columns[:2])), None, None
@@ -148,6 +153,18 @@ def write_graph(graph: Graph, folder: str | Path) -> dict[str, Path]:
         members = np.concatenate([graph.split.train, graph.split.val, graph.split.test])
         written["split"] = _write_csv(folder / "split.csv", {"id": graph.ids[members], "part": parts})
     return written
+
+
+def _open_folder(folder: Path, features: Any, labels: Any, split: Any) -> Graph:
+    """A prepared graph, with other labels or another split if they are given."""
+    if not is_prepared(folder):
+        raise ReadError(f"{folder} is a folder, and not a prepared graph; give an edge list, or `spikegcl prepare` it")
+    if features is not None:
+        raise FeatureError(f"{folder} has been prepared with its features; leave {features} out, or prepare it anew")
+    graph = open_prepared(folder)
+    if labels is not None:
+        graph = graph.with_labels(read_labels(labels, graph.ids), graph.split)
+    return graph if split is None else replace(graph, split=read_split(split, graph.ids))
 
 
 def _read_edges(path: str | Path) -> Table:

@@ -33,7 +33,7 @@ from pyarrow import csv as arrow_csv
 from spikegcl.errors import ReadError, SpikeGCLError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -74,33 +74,77 @@ class Table:
 
 
 @dataclass(frozen=True)
-class _Lines:
-    """A delimited text file: its bytes with comments blanked, separator and header."""
+class Layout:
+    """How the lines of a text file are read. ``order`` has the positions of its columns, ids first."""
 
-    path: Path
-    data: bytes
     delimiter: str
     names: list[str] | None
+    width: int
+    order: list[int]
+    numeric: list[int]
 
-    def filled(self) -> Iterator[re.Match[bytes]]:
-        """The lines with data."""
-        return islice(_filled_lines(self.data), int(self.names is not None), None)
+    @property
+    def ordered_names(self) -> list[str] | None:
+        return self.names and [self.names[i] for i in self.order]
 
-    def where(self, row: int) -> str:
-        start = next(islice(self.filled(), row, None)).start()
-        return f"{self.path}, line {len(self.data[:start].splitlines()) + 1}"
+    def clean(self, data: bytes) -> bytes:
+        """``data`` without comments, and with single blanks where these separate; every line keeps its number."""
+        data = _without_comments(data)
+        return _single_blanks(data) if self.delimiter == " " else data
 
-    def complaint(self, width: int, numeric: Collection[int]) -> str | None:
-        """The first line with a wrong number of fields or with a cell that should be a number and is not."""
-        for row, line in enumerate(self.filled()):
+    def parse(self, data: bytes) -> list[Any]:
+        """The columns of clean lines without a header, ids first; ArrowInvalid where :meth:`complaints` has some."""
+        table = arrow_csv.read_csv(
+            pa.BufferReader(data.lstrip(b"\r\n") or b"\n"),
+            # A line must fit into a block, and a line of features may be long.
+            read_options=arrow_csv.ReadOptions(column_names=[str(i) for i in range(self.width)], block_size=1 << 26),
+            parse_options=arrow_csv.ParseOptions(delimiter=self.delimiter),
+            convert_options=arrow_csv.ConvertOptions(
+                column_types={str(i): pa.float32() if i in self.numeric else pa.string() for i in range(self.width)},
+                null_values=[],
+            ),
+        )
+        return [table.column(i) if i in self.numeric else as_text(table.column(i)) for i in self.order]
+
+    def complaints(self, data: bytes) -> Iterator[tuple[re.Match[bytes], str]]:
+        """Lines with a wrong number of fields or with a cell that should be a number and is not, and what is wrong."""
+        for line in filled_lines(data):
             cells = _cells(line[0], self.delimiter)
-            if len(cells) != width:
-                return f"{self.where(row)}: {len(cells)} fields, but the first line has {width}; correct the line"
-            for column in numeric:
+            if len(cells) != self.width:
+                yield line, f": {len(cells)} fields, but the first line has {self.width}; correct the line"
+                continue
+            for column in self.numeric:
                 if not _is_number(cells[column]):
                     label = repr(self.names[column]) if self.names else column + 1
-                    return f"{self.where(row)}, column {label}: {cells[column]!r} is not a number; correct the line"
+                    yield line, f", column {label}: {cells[column]!r} is not a number; correct the line"
+                    break
+
+
+def text_layout(path: Path, data: bytes, keys: Sequence[frozenset[str]], numbers: bool) -> tuple[Layout, bytes] | None:
+    """The layout that the first two lines of ``data`` ask for, and the clean data without its header line.
+
+    None if there is no line. Blanked, not cut out: lines keep their numbers.
+    """
+    data = _without_comments(data)
+    first = next(filled_lines(data), None)
+    if first is None:
         return None
+    delimiter = _sniff(first[0].decode())
+    if delimiter == " ":
+        data = _single_blanks(data)
+    lines = list(islice(filled_lines(data), 2))
+    rows = [_cells(line[0], delimiter) for line in lines]
+    names = [cell.strip(" \t") for cell in rows[0]] if _is_header(rows, keys) else None
+    if names is not None:
+        log.info("%s: the first line (%s) is read as a header", path, ", ".join(names[:5]))
+        data = data[: lines[0].start()] + data[lines[0].end() :]
+    order = arrange(path, names, len(rows[0]), keys)
+    return Layout(delimiter, names, len(rows[0]), order, sorted(order[len(keys) :] if numbers else ())), data
+
+
+def line_number(data: bytes, start: int) -> int:
+    """The number of the line that begins at byte ``start``, from 1."""
+    return data.count(b"\n", 0, start) + data.count(b"\r", 0, start) - data.count(b"\r\n", 0, start) + 1
 
 
 def read_table(path: str | Path, keys: Sequence[frozenset[str]], *, numbers: bool) -> Table:
@@ -115,37 +159,21 @@ def read_table(path: str | Path, keys: Sequence[frozenset[str]], *, numbers: boo
 
 
 def _read_text(path: Path, keys: Sequence[frozenset[str]], numbers: bool) -> Table:
-    # Blanked, not cut out: line numbers in messages stay those of the file.
-    data = re.sub(rb"(?m)^(?:#[^\r\n]*|[ \t]+(?=[\r\n]|\Z))", b"", _read_bytes(path))
-    first = next(_filled_lines(data), None)
-    if first is None:
+    found = text_layout(path, _read_bytes(path), keys, numbers)
+    if found is None:
         raise ReadError(f"{path} is empty; it needs at least one line that is not a comment")
-    delimiter = _sniff(first[0].decode())
-    if delimiter == " ":
-        data = _single_blanks(data)
-    head = [line[0] for line in islice(_filled_lines(data), 2)]
-    rows = [_cells(line, delimiter) for line in head]
-    lines = _Lines(path, data, delimiter, [cell.strip(" \t") for cell in rows[0]] if _is_header(rows, keys) else None)
-    if lines.names is not None:
-        log.info("%s: the first line (%s) is read as a header", path, ", ".join(lines.names[:5]))
-    width = len(rows[0])
-    order = _arrange(path, lines.names, width, keys)
-    numeric = set(order[len(keys) :] if numbers else ())
+    layout, data = found
     try:
-        table = arrow_csv.read_csv(
-            pa.BufferReader(data.lstrip(b"\r\n")[len(head[0]) if lines.names else 0 :] or b"\n"),
-            # A line must fit into a block, and a line of features may be long.
-            read_options=arrow_csv.ReadOptions(column_names=[str(i) for i in range(width)], block_size=1 << 26),
-            parse_options=arrow_csv.ParseOptions(delimiter=delimiter),
-            convert_options=arrow_csv.ConvertOptions(
-                column_types={str(i): pa.float32() if i in numeric else pa.string() for i in range(width)},
-                null_values=[],
-            ),
-        )
+        columns = layout.parse(data)
     except pa.ArrowInvalid as error:
-        raise ReadError(lines.complaint(width, sorted(numeric)) or f"{path}: {error}") from error
-    columns = [table.column(i) if i in numeric else as_text(table.column(i)) for i in order]
-    return Table(lines.names and [lines.names[i] for i in order], columns, lines.where)
+        line, complaint = next(layout.complaints(data), (None, f": {error}"))
+        where = "" if line is None else f", line {line_number(data, line.start())}"
+        raise ReadError(f"{path}{where}{complaint}") from error
+
+    def where_is(row: int) -> str:
+        return f"{path}, line {line_number(data, next(islice(filled_lines(data), row, None)).start())}"
+
+    return Table(layout.ordered_names, columns, where_is)
 
 
 def _read_parquet(path: Path, keys: Sequence[frozenset[str]], numbers: bool) -> Table:
@@ -156,7 +184,7 @@ def _read_parquet(path: Path, keys: Sequence[frozenset[str]], numbers: bool) -> 
     except (pa.ArrowException, OSError) as error:
         raise ReadError(f"{path} is not a readable Parquet file: {error}") from error
     names: list[str] = table.column_names
-    order = _arrange(path, names, len(names), keys)
+    order = arrange(path, names, len(names), keys)
     columns = []
     for rank, column in enumerate(table.column(i) for i in order):
         try:
@@ -167,7 +195,7 @@ def _read_parquet(path: Path, keys: Sequence[frozenset[str]], numbers: bool) -> 
     return Table([names[i] for i in order], columns, lambda row: f"{path}, row {row}")
 
 
-def _arrange(path: Path, names: list[str] | None, width: int, keys: Sequence[frozenset[str]]) -> list[int]:
+def arrange(path: Path, names: list[str] | None, width: int, keys: Sequence[frozenset[str]]) -> list[int]:
     """Column positions, ids first: the columns named so if the header has them all, else the leading ones."""
     if width < len(keys):
         raise ReadError(f"{path}: {width} column; expected {len(keys)} or more, separated by comma, tab or blank")
@@ -221,8 +249,12 @@ def as_text(values: Any) -> Any:
     return pc.utf8_trim(pc.fill_null(column.cast(pa.string()), ""), " \t")
 
 
-def _filled_lines(data: bytes) -> Iterator[re.Match[bytes]]:
+def filled_lines(data: bytes) -> Iterator[re.Match[bytes]]:
     return re.finditer(rb"[^\r\n]+", data)
+
+
+def _without_comments(data: bytes) -> bytes:
+    return re.sub(rb"(?m)^(?:#[^\r\n]*|[ \t]+(?=[\r\n]|\Z))", b"", data)
 
 
 def _cells(line: bytes, delimiter: str) -> list[str]:

@@ -67,7 +67,7 @@ def probe(
     opened = open_run(run) if run.is_dir() else None
     codes = open_codes(run) if opened is None else opened.codes()
     graph = None
-    if opened is not None and ("link" in chosen or (labels is None and (opened.source.name or opened.source.labels))):
+    if opened is not None and ("link" in chosen or (labels is None and _may_have_labels(opened.source))):
         graph = _read_again(opened, codes, data_root)
 
     document: dict[str, Any] = {"codes": str(run), "bits": codes.bits, "seeds": list(range(seeds))}
@@ -97,6 +97,12 @@ def _with_labels(graph: Graph | None, codes: Codes, labels: Path | None, split: 
     if labels is not None or graph is None or graph.labels is None:
         return labelled(codes, labels, split)
     return graph if split is None else replace(graph, split=read_split(split, graph.ids))
+
+
+def _may_have_labels(source: Source) -> bool:
+    from spikegcl.prepared import is_prepared
+
+    return bool(source.name or source.labels or (source.edges and is_prepared(source.edges)))
 
 
 def _read_again(run: Run, codes: Codes, data_root: Path | None) -> Graph | None:
