@@ -26,6 +26,7 @@ from spikegcl.errors import ConfigError, PresetMissingError
 from spikegcl.experiments import (
     Cell,
     Choice,
+    ablations,
     accuracy,
     choose_settings,
     efficiency,
@@ -41,6 +42,7 @@ from spikegcl.experiments.drawings import Figure, Table, write_drawings
 from spikegcl.experiments.rows import DONE, FAILED, STOPPED, Rows
 from spikegcl.experiments.runner import Budget, run_cells
 from spikegcl.memory import peak_mb
+from synthetic import column, result, write_row
 
 GRAPH = "sbm:nodes=200"
 
@@ -57,10 +59,6 @@ def visits(tmp_path):
 
 def visit_cell(visits, **options):
     return Cell(tiny_measures.visit, GRAPH, "visit", options={"visits": str(visits), **options})
-
-
-def write_row(rows, cell, result, seed=0, status=DONE, **more):
-    rows.append({"cell": cell.hash, "seed": seed, "status": status, "minutes": 1.0, "result": result, **more})
 
 
 # Rows ---------------------------------------------------------------------------------------------------------------
@@ -257,7 +255,7 @@ def printed_rows(label):
     tables = re.findall(r"\\begin\{table\}.*?\\end\{table\}", SOURCE.read_text(), flags=re.DOTALL)
     (table,) = [table for table in tables if f"\\label{{{label}}}" in table]
     top, middle, bottom = (table.index(rule) for rule in ("\\toprule", "\\midrule", "\\bottomrule"))
-    heading = re.findall(r"\\textbf\{(\w\w+)\}", table[top:middle])
+    heading = re.findall(r"\\textbf\{(\w\w+)\}", table[top:middle]) or re.findall(r"[A-Z]\w+", table[top:middle])
     rows = [[plain(cell) for cell in line.split("&")] for line in table[middle:bottom].split("\\\\")]
     return [name.lower() for name in heading if name != "Methods"], [row for row in rows if len(row) > 1]
 
@@ -288,6 +286,18 @@ def test_every_printed_value_is_the_papers(table):
         assert marks == dict(paper.methods().values())
 
 
+@pytest.mark.skipif(not SOURCE.exists(), reason="needs the paper's source")
+@pytest.mark.parametrize(
+    ("table", "label"), [("table6", "tab:encoder"), ("table7", "tab:neurons"), ("table8", "tab:reset")]
+)
+def test_every_printed_ablation_is_the_papers(table, label):
+    heading, rows = printed_rows(label)
+    assert [COLUMNS.get(name, name) for name in paper.datasets(table)] == heading
+    ours = {name: texts for name, texts in paper.values()[table].items() if name != "datasets"}
+    names = [re.sub(r".*\((.*)\)", r"\1", row[0]).replace("PILF", "PLIF").replace("-reset + ", "-") for row in rows]
+    assert ours == {name: row[1:] for name, row in zip(names, rows, strict=True)}
+
+
 def test_methods_that_are_here_have_the_printed_marks():
     names = {title: name for name, (title, _) in paper.methods().items()}
     for method in map(find_method, method_names()):
@@ -312,22 +322,6 @@ def test_verdicts_on_values_that_were_cut_off_or_rounded(value, digits):
 
 
 # Experiments --------------------------------------------------------------------------------------------------------
-
-
-def result(test, untrained=None, **more):
-    floors = (
-        {} if untrained is None else {"untrained": {"test_accuracy": untrained}, "projection": {"test_accuracy": 0.5}}
-    )
-    seconds = {"train": 2.0, "embed": 0.0, "probe": 0.0}
-    return {
-        "dataset": "cora", "method": "m", "seed": 0, "select": "last", "probe": "own", "test_accuracy": test,
-        "val_accuracy": test, "floors": floors, "energy": {}, "parameters": 7, "seconds": seconds, "peak_mb": 10.0,
-        **more,
-    }  # fmt: skip
-
-
-def column(table, heading):
-    return {line[0]: line[list(table.columns).index(heading)] for line in table.lines}
 
 
 def test_an_accuracy_table_shows_printed_ours_and_floor(rows):
@@ -378,8 +372,9 @@ def test_settings_come_from_the_first_preset_that_has_the_dataset():
     ]  # fmt: skip
 
 
-def test_quick_cells_have_few_epochs_and_rows_of_their_own():
-    full, quick = (accuracy.accuracy_cell("spikegcl", "photo", Choice(quick=quick)) for quick in (False, True))
+@pytest.mark.parametrize("dataset", ["photo", "cora"])  # the published settings for Cora have few epochs anyway
+def test_quick_cells_have_few_epochs_and_rows_of_their_own(dataset):
+    full, quick = (accuracy.accuracy_cell("spikegcl", dataset, Choice(quick=quick)) for quick in (False, True))
     assert quick.settings == {**full.settings, "epochs": 5}
     assert quick.hash != full.hash
 
@@ -451,6 +446,36 @@ def test_a_frontier_is_drawn_from_codes_floors_and_signed_floats(rows):
         ["cora", "dgi+sign", "85.0 ± 7.1 (2)", ""],
     ]
     assert figure.name == "frontier-cora"
+
+
+@pytest.mark.parametrize(
+    ("name", "variant", "printed"),
+    [
+        ("encoders", "SAGE", "91.4 ± 0.3"),
+        ("neurons", "LIF", "92.9 ± 0.1"),
+        ("resets", "zero-PLIF", "92.5 ± 0.3"),
+        ("grouping", "cluster", "-"),
+    ],
+)
+def test_an_ablation_shows_each_variant_beside_the_printed_one(rows, name, variant, printed):
+    choice = Choice(datasets=("photo",), seeds=1)
+    ablation = next(one for one in ablations.ABLATIONS if one.name == name)
+    cells = ablation.cells(choice)
+    assert len({cell.hash for cell in cells}) == len(ablation.variants)
+    write_row(rows, ablation.cell(variant, "photo", choice), result(0.9, 0.85, bits=960, firing_rate=0.3))
+    (table,) = find_experiment(name).draw(choice, rows)
+    photo = column(table, "photo")
+    assert photo[variant] == f"{printed} / 90.0 ± 0.0 (1) / 85.0"
+    assert all(text.endswith((" / not run", " / no data")) for other, text in photo.items() if other != variant)
+    (record,) = [one for one in table.records if one["accuracy"] is not None]
+    assert (record["variant"], record["firing_rate"], record["untrained"]) == (variant, 0.3, 0.85)
+
+
+def test_the_published_variant_is_the_row_of_the_accuracy_tables():
+    choice = Choice()
+    published = accuracy.accuracy_cell("spikegcl", "photo", choice).hash
+    own = {"encoders": "GCN", "neurons": "PLIF", "resets": "subtract-PLIF", "grouping": "chunk"}
+    assert {one.cell(own[one.name], "photo", choice).hash for one in ablations.ABLATIONS} == {published}
 
 
 def test_a_gain_is_judged_seed_by_seed():

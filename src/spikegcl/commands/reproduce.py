@@ -27,7 +27,7 @@ PRESETS = ("paper", "cpu", "default")
 
 def reproduce(
     name: Annotated[
-        str, typer.Argument(help="datasets, table1, citation, efficiency, learning-gain, frontier, or all.")
+        str, typer.Argument(help="An experiment of docs/reproduce.md, such as table1 or frontier, or all of them.")
     ],
     datasets: Names = "",
     methods: Names = "",

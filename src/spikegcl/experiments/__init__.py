@@ -32,8 +32,16 @@ _HOME = {
     "table1": "accuracy",
     "citation": "accuracy",
     "efficiency": "efficiency",
+    "time-steps": "time_steps",
+    "encoders": "ablations",
+    "neurons": "ablations",
+    "resets": "ablations",
+    "thresholds": "thresholds",
+    "gradients": "gradients",
     "learning-gain": "learning_gain",
     "frontier": "frontier",
+    "grouping": "ablations",
+    "blocks": "blocks",
 }
 QUICK_EPOCHS = 5
 
@@ -65,6 +73,7 @@ class Cell:
     """Everything that decides a row.
 
     ``measure`` is a function that can be imported. ``preset`` decides nothing: it says where ``settings`` come from.
+    ``quick`` marks the rows of a dry run, so that they are not taken for others even where the settings are the same.
     """
 
     measure: Measure
@@ -74,11 +83,13 @@ class Cell:
     options: dict[str, Any] = field(default_factory=dict)
     preset: str = ""
     seed: int = 0
+    quick: bool = False
 
     @property
     def hash(self) -> str:
         """Twelve hex digits that identify the cell; those of all its seeds are equal."""
-        decides = [self.measure.__name__, self.dataset, self.method, self.settings, self.options]
+        decides: list[Any] = [self.measure.__name__, self.dataset, self.method, self.settings, self.options]
+        decides += ["quick"] if self.quick else []
         return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:12]
 
     def seeded(self, seeds: int) -> list[Cell]:
@@ -123,7 +134,7 @@ def method_cell(
         settings = settings.replace(epochs=min(settings.epochs, QUICK_EPOCHS))
     judged = {"probe": choice.probe} if method.unsupervised else {}
     options = {"device": choice.device, **judged, **options}
-    return Cell(measure, dataset, name, dataclasses.asdict(settings), options, preset)
+    return Cell(measure, dataset, name, dataclasses.asdict(settings), options, preset, quick=choice.quick)
 
 
 def choose_settings(method: Method, dataset: str, preset: str) -> tuple[str, Settings]:
@@ -134,6 +145,11 @@ def choose_settings(method: Method, dataset: str, preset: str) -> tuple[str, Set
         except PresetMissingError:
             continue
     return "default", method.settings_for("default", dataset)
+
+
+def among(usual: Sequence[str], chosen: Sequence[str]) -> list[str]:
+    """Those of an experiment's own names that were chosen; all of them if nothing was."""
+    return [name for name in usual if not chosen or name in chosen]
 
 
 def with_chosen(usual: Sequence[str], chosen: Sequence[str]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spikegcl.baselines import SIGN, method_names
 from spikegcl.datasets import available
@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     *("accuracy", "std", "seeds", "untrained", "projection", SIGN, "bits", "dimensions", "parameters"),
-    *("train_seconds", "peak_mb", "select", "probe"),
+    *("firing_rate", "train_seconds", "peak_mb", "select", "probe"),
+)
+CELL_NOTE = (
+    "A cell reads: printed / ours ± standard deviation (seeds) / floor. The floor is the method's own encoder before "
+    "training or, for closed forms, a random projection of the same number of bits; the CSV has them all."
 )
 
 
@@ -42,33 +46,39 @@ def cells(printed_in: str, choice: Choice) -> list[Cell]:
 
 def draw(name: str, printed_in: str, title: str, choice: Choice, rows: Rows) -> list[Table]:
     datasets = with_chosen(paper.datasets(printed_in), choice.datasets)
-    lines, records, notes = [], [], [
-        "A cell reads: printed / ours ± standard deviation (seeds) / floor. The floor is the method's own encoder "
-        "before training or, for closed forms, a random projection of the same number of bits; the CSV has them all.",
+    lines, records = [], []
+    notes = [
+        CELL_NOTE,
         f"Probe of embeddings and codes: {choice.probe}; supervised methods predict by themselves. "
         "U unsupervised, S spiking, B binary.",
         "No method: it is not written here. No data: its features are not available here.",
-    ]  # fmt: skip
+    ]
     for method in with_chosen(list(paper.methods()), choice.methods):
         heading, marks = paper.methods().get(method, (method, ""))
         texts = []
         for dataset in datasets:
-            record, text, remark = _entry(method, dataset, choice, rows)
-            records.append({"method": method, "marks": marks, **record})
-            texts.append(text)
-            notes += [f"{heading}, {dataset}: {remark}."] if remark else []
+            cell = accuracy_cell(method, dataset, choice) if is_here(method) else None
+            entry = compare(paper.accuracy(method, dataset), cell, choice, rows)
+            records.append({"method": method, "marks": marks, "dataset": dataset, **entry.record})
+            texts.append(entry.text)
+            notes += [f"{heading}, {dataset}: {entry.remark}."] if entry.remark else []
         lines.append([heading, *("x" if mark in marks else "" for mark in "USB"), *texts])
     return [Table(name, title, ["method", *"USB", *datasets], lines, records, notes)]
 
 
-def _entry(method: str, dataset: str, choice: Choice, rows: Rows) -> tuple[dict[str, Any], str, str]:
-    """One method on one dataset: the record, the text of the cell, and what a reader must know about it."""
-    printed = paper.accuracy(method, dataset)
-    cell = accuracy_cell(method, dataset, choice) if is_here(method) else None
+class Entry(NamedTuple):
+    """One cell of a table: for programs, for people, and what these must know about it."""
+
+    record: dict[str, Any]
+    text: str
+    remark: str
+
+
+def compare(printed: str | None, cell: Cell | None, choice: Choice, rows: Rows) -> Entry:
+    """What the paper prints beside what the rows of a cell of :func:`measures.accuracy` say (None: no such method)."""
     found = [] if cell is None else rows.find(cell)
     results = [row["result"] for row in found if row["status"] == DONE]
-    record: dict[str, Any] = {"dataset": dataset, "paper": printed, "preset": None if cell is None else cell.preset}
-    record |= summary(results)
+    record: dict[str, Any] = {"paper": printed, "preset": None if cell is None else cell.preset, **summary(results)}
     remark = next((row["reason"] for row in found if row["status"] != DONE), "")
     if results:
         ours = f"{percent(record['accuracy'], record['std'])} ({record['seeds']})"
@@ -76,16 +86,16 @@ def _entry(method: str, dataset: str, choice: Choice, rows: Rows) -> tuple[dict[
         text = f"{printed or '-'} / {ours} / {'-' if floor is None else percent(floor)}"
         remark = remark or ("" if record["preset"] == "paper" else f"settings are those of preset {record['preset']}")
     else:
-        text = f"{printed or '-'} / {_why_missing(method, dataset, bool(remark), choice)}"
-    return {**record, "remark": remark}, text, remark
+        text = f"{printed or '-'} / {_why_missing(cell, bool(remark), choice)}"
+    return Entry({**record, "remark": remark}, text, remark)
 
 
-def _why_missing(method: str, dataset: str, tried: bool, choice: Choice) -> str:
+def _why_missing(cell: Cell | None, tried: bool, choice: Choice) -> str:
+    if cell is None:
+        return "no method"
     if tried:
         return "see note"
-    if not is_here(method):
-        return "no method"
-    return "not run" if available(dataset, choice.data_root) else "no data"
+    return "not run" if available(cell.dataset, choice.data_root) else "no data"
 
 
 def summary(results: list[dict[str, Any]]) -> dict[str, Any]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import logging
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from spikegcl.files import write_text, written_atomically
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
 log = logging.getLogger("spikegcl")
@@ -141,6 +142,35 @@ def _write_figure(figure: Figure, folder: Path) -> list[Path]:
             with written_atomically(path) as temporary:
                 canvas.savefig(temporary, format=path.suffix[1:], metadata=metadata)
     return paths
+
+
+def plot_curves(
+    axes: Any,
+    curves: Mapping[str, Mapping[float, Sequence[float]]],
+    style: Callable[[str], str] = lambda name: "-",
+) -> None:
+    """A line for every curve: mean and standard deviation over the seeds, at every place on the x axis.
+
+    Markers tell all curves apart; every line ``style`` has its own round of colours.
+    """
+    from spikegcl.protocol import spread
+
+    seen: Counter[str] = Counter()
+    for number, (name, curve) in enumerate(curves.items()):
+        kind = style(name)
+        places = sorted(curve)
+        spreads = [spread(curve[place]) for place in places]
+        axes.errorbar(
+            places,
+            [value["mean"] for value in spreads],
+            [value["std"] for value in spreads],
+            label=name,
+            color=COLOURS[seen[kind] % len(COLOURS)],
+            marker=MARKERS[number % len(MARKERS)],
+            linestyle=kind,
+            capsize=2,
+        )
+        seen[kind] += 1
 
 
 def plain_table(name: str, title: str, records: Sequence[dict[str, Any]], notes: Sequence[str] = ()) -> Table:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from spikegcl.baselines import SIGN, find_method, method_names
 from spikegcl.experiments import Cell, Choice, Experiment, measures, method_cell, with_chosen
 from spikegcl.experiments.accuracy import is_here
-from spikegcl.experiments.drawings import COLOURS, MARKERS, Figure, Table, percent
+from spikegcl.experiments.drawings import Figure, Table, percent, plot_curves
 from spikegcl.protocol import spread
 
 if TYPE_CHECKING:
@@ -123,23 +122,11 @@ def _points(name: str, result: dict[str, Any]) -> list[tuple[str, int, float]]:
 def _figure(dataset: str, curves: dict[str, Series]) -> Figure:
     def paint(canvas: Any) -> None:
         axes = canvas.subplots()
-        seen: Counter[str] = Counter()  # curves of each line style, which has its own round of colours
-        for name, series in curves.items():
-            style = "--" if name in FLOORS else ":" if name.endswith(SIGN) else "-"
-            number = seen[style]
-            seen[style] += 1
-            bits = sorted(series)
-            spreads = [spread(series[width]) for width in bits]
-            axes.errorbar(
-                bits,
-                [100 * value["mean"] for value in spreads],
-                [100 * value["std"] for value in spreads],
-                label=name,
-                color=COLOURS[number % len(COLOURS)],
-                marker=MARKERS[(sum(seen.values()) - 1) % len(MARKERS)],
-                linestyle=style,
-                capsize=2,
-            )
+        percents = {
+            name: {float(bits): [100 * value for value in values] for bits, values in series.items()}
+            for name, series in curves.items()
+        }
+        plot_curves(axes, percents, lambda name: "--" if name in FLOORS else ":" if name.endswith(SIGN) else "-")
         axes.set_xscale("log", base=2)
         ticks = sorted({width for series in curves.values() for width in series})
         axes.set_xticks(ticks, [str(width) for width in ticks])

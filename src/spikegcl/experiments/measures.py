@@ -34,6 +34,29 @@ def accuracy(
     ).row
 
 
+def gradients(
+    cell: Cell, graph: Graph, on_epoch: OnEpoch, *, device: str = "cpu", probe: str = "logreg"
+) -> dict[str, Any]:
+    """The row of SpikeGCL's accuracy, with what its backward passes needed and gave.
+
+    ``gradient_norms`` has one number a step, the mean over epochs of :attr:`Epoch.gradient_norms`; ``training_mb`` is
+    what the peak memory of the epochs was above the memory in use before them.
+    """
+    from spikegcl.memory import peak_mb
+    from spikegcl.protocol import run_seed
+
+    norms, peaks = list[list[float]](), [peak_mb()]
+
+    def note(epoch: Epoch) -> None:
+        norms.append(epoch.gradient_norms or [])
+        peaks.append(peak_mb())
+        on_epoch(epoch)
+
+    judged = run_seed(graph, _settings(cell), cell.seed, method=cell.method, probe=probe, on_epoch=note, device=device)
+    means = [sum(step) / len(step) for step in zip(*norms, strict=True)]
+    return {**judged.row, "gradient_norms": means, "training_mb": peaks[-1] - peaks[0]}
+
+
 def signs(
     cell: Cell, graph: Graph, on_epoch: OnEpoch, *, bits: list[int], device: str = "cpu", probe: str = "logreg"
 ) -> dict[str, Any]:

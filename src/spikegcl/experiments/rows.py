@@ -22,8 +22,8 @@ class Rows:
     """Rows by cell and seed; of several for the same one the last counts.
 
     ===========  ==============================================================================================
-    ``cell``     the hash of the cell; ``seed``, ``measure``, ``dataset``, ``method``, ``preset``, ``settings``
-                 and ``options`` are the cell itself, ``versions`` what ran it
+    ``cell``     the hash of the cell; ``seed``, ``measure``, ``dataset``, ``method``, ``preset``, ``settings``,
+                 ``options`` and ``quick`` are the cell itself, ``versions`` what ran it
     ``status``   done, failed (it raised or died) or stopped (it would have exceeded a budget)
     ``minutes``  how long its process ran
     ``result``   of a done cell: what the measure returned

@@ -110,6 +110,7 @@ def _describe(cell: Cell) -> dict[str, Any]:
         "preset": cell.preset,
         "settings": cell.settings,
         "options": cell.options,
+        "quick": cell.quick,
         "versions": versions(),
     }
 

@@ -1,0 +1,104 @@
+"""Rows of cells that differ in one number, as a table and as panels with a curve for every series."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from spikegcl.experiments.drawings import Figure, Table, plot_curves
+from spikegcl.protocol import spread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from spikegcl.experiments import Cell
+    from spikegcl.experiments.rows import Rows
+
+Curve = dict[float, list[dict[str, Any]]]  # results of the seeds, by place on the x axis
+
+
+class Metric(NamedTuple):
+    """A number of a result: heading of its column and axis, with the unit, and how it is read (None: not there)."""
+
+    heading: str
+    read: Callable[[dict[str, Any]], float | None]
+
+    def values(self, results: Sequence[dict[str, Any]]) -> list[float]:
+        return [value for value in map(self.read, results) if value is not None]
+
+
+def _untrained(result: dict[str, Any]) -> float | None:
+    floor = result["floors"].get("untrained")
+    return None if floor is None else 100 * float(floor["test_accuracy"])
+
+
+def _gain(result: dict[str, Any]) -> float | None:
+    floor = _untrained(result)
+    return None if floor is None else 100 * float(result["test_accuracy"]) - floor
+
+
+ACCURACY = Metric("test accuracy (%)", lambda result: 100 * result["test_accuracy"])
+UNTRAINED = Metric("untrained (%)", _untrained)
+GAIN = Metric("gain of training (points)", _gain)
+
+
+def curve(cells: Mapping[float, Cell], rows: Rows) -> Curve:
+    """The results there are, at the place of each cell."""
+    return {place: results for place, cell in cells.items() if (results := rows.results(cell))}
+
+
+def curve_table(
+    name: str,
+    title: str,
+    headings: tuple[str, str, str],
+    curves: Mapping[tuple[str, str], Curve],
+    metrics: Sequence[Metric],
+    notes: Sequence[str],
+) -> Table:
+    """A line for every point. ``headings`` are those of the two parts of a curve's key, and of the x axis."""
+    lines, records = [], []
+    for key, points in curves.items():
+        for place, results in sorted(points.items()):
+            means = {metric.heading: metric.values(results) for metric in metrics}
+            spreads = {heading: spread(values) if values else None for heading, values in means.items()}
+            texts = ["" if one is None else f"{one['mean']:.4g} ± {one['std']:.2g}" for one in spreads.values()]
+            lines.append([*key, f"{place:g}", str(len(results)), *texts])
+            record: dict[str, Any] = {**dict(zip(headings, (*key, place), strict=True)), "seeds": len(results)}
+            for heading, one in spreads.items():
+                record |= {heading: None if one is None else one["mean"], f"{heading}, std": one and one["std"]}
+            records.append(record)
+    columns = [*headings, "seeds", *(metric.heading for metric in metrics)]
+    return Table(name, title, columns, lines, records, ["Mean ± standard deviation over the seeds.", *notes])
+
+
+def panels(
+    name: str,
+    title: str,
+    x: str,
+    curves: Mapping[str, Curve],
+    metrics: Sequence[Metric],
+    *,
+    columns: int = 2,
+    even: bool = False,
+) -> Figure:
+    """A panel for every metric; with ``even`` the places on the x axis stand at equal distances."""
+    places = sorted({place for points in curves.values() for place in points})
+    at = {place: float(number) if even else place for number, place in enumerate(places)}
+    count = -(-len(metrics) // columns)
+
+    def paint(canvas: Any) -> None:
+        grid = canvas.subplots(count, columns, squeeze=False, sharex=True).ravel()
+        for axes, metric in zip(grid, metrics, strict=False):
+            read = {
+                label: {at[place]: values for place, results in points.items() if (values := metric.values(results))}
+                for label, points in curves.items()
+            }
+            plot_curves(axes, {label: points for label, points in read.items() if points})
+            axes.set_ylabel(metric.heading)
+            axes.set_xticks(list(at.values()), [f"{place:g}" for place in at])
+        for axes in grid[-columns:]:
+            axes.set_xlabel(x)
+        canvas.suptitle(title, fontsize=8)
+        handles, labels = grid[0].get_legend_handles_labels()
+        canvas.legend(handles, labels, loc="outside lower center", ncols=3)
+
+    return Figure(name, paint, (3.4, 0.5 + 1.35 * count + 0.15 * -(-len(curves) // 3)))

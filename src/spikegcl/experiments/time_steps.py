@@ -1,0 +1,68 @@
+"""Figures 4, 6 and 9 of the paper: accuracy, training time, memory and energy of the graph SNNs by time steps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spikegcl.energy import RULES
+from spikegcl.experiments import Cell, Choice, Experiment, among, measures, method_cell, with_chosen
+from spikegcl.experiments.sweeps import ACCURACY, UNTRAINED, Metric, curve, curve_table, panels
+
+if TYPE_CHECKING:
+    from spikegcl.experiments.drawings import Figure, Table
+    from spikegcl.experiments.rows import Rows
+    from spikegcl.experiments.sweeps import Curve
+
+TITLE = "Graph SNNs by number of time steps (the paper's Figures 4, 6 and 9)"
+METHODS = ("spikegcl", "gc-snn", "ga-snn", "spikenet", "spiking-gcn")
+GRAPHS = ("computers", "photo", "cs", "physics")
+STEPS = (5, 10, 15, 20, 25, 30)
+QUICK_STEPS = (5, 10)
+SECONDS = Metric("training (s)", lambda result: result["seconds"]["train"])
+MEMORY = Metric("peak memory (GB)", lambda result: result["peak_mb"] / 2**10)
+ENERGIES = {
+    rule: Metric(f"energy, {rule} (mJ)", lambda result, rule=rule: 1e3 * result["energy"][rule])  # type: ignore[misc]
+    for rule in RULES
+}
+SHOWN = (ACCURACY, SECONDS, MEMORY, Metric("spike energy (mJ)", ENERGIES["paper-spikes"].read))
+
+
+def cells(choice: Choice) -> list[Cell]:
+    return [
+        cell
+        for dataset in choice.datasets or GRAPHS
+        for method in among(METHODS, choice.methods)
+        for group in _cells_of(method, dataset, choice).values()
+        for cell in group.seeded(choice.seeds)
+    ]
+
+
+def _cells_of(method: str, dataset: str, choice: Choice) -> dict[float, Cell]:
+    """By number of steps."""
+    steps = QUICK_STEPS if choice.quick else STEPS
+    return {count: method_cell(measures.accuracy, method, dataset, choice, {"steps": count}) for count in steps}
+
+
+def draw(choice: Choice, rows: Rows) -> list[Table | Figure]:
+    curves: dict[tuple[str, str], Curve] = {
+        (dataset, method): points
+        for dataset in with_chosen(GRAPHS, choice.datasets)
+        for method in METHODS
+        if (points := curve(_cells_of(method, dataset, choice), rows))
+    }
+    notes = [
+        "Memory is the largest resident size of a process that did nothing else; training time is without evaluation "
+        "where a method trains without labels. Energy by the rules of docs/energy.md; figures show paper-spikes.",
+        "Everything but the number of steps is as in the preset.",
+    ]
+    metrics = (ACCURACY, UNTRAINED, SECONDS, MEMORY, *ENERGIES.values())
+    table = curve_table("time-steps", TITLE, ("dataset", "method", "T"), curves, metrics, notes)
+    own = {dataset: points for (dataset, method), points in curves.items() if method == "spikegcl"}
+    figures = [panels("time-steps-spikegcl", "SpikeGCL", "time steps T", own, SHOWN)] if own else []
+    for dataset in dict.fromkeys(dataset for dataset, _ in curves):
+        here = {method: points for (name, method), points in curves.items() if name == dataset}
+        figures.append(panels(f"time-steps-{dataset}", dataset, "time steps T", here, SHOWN))
+    return [table, *figures]
+
+
+EXPERIMENTS = (Experiment("time-steps", TITLE, cells, draw),)
