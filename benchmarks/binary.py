@@ -29,8 +29,8 @@ from spikegcl.propagate import Operator, make_operator, plain_torch, propagate
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-REPEATS = 5
-EPOCHS = 20  # of training before predictions are compared
+REPEATS = 3
+EPOCHS = 5  # of training before predictions are compared
 
 
 def best(call: Callable[[], Any]) -> float:
