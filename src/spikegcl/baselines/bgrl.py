@@ -9,8 +9,9 @@ its own, gets no gradient, and after step s (0, 1, ...) of S its weights become 
 1 - m_s = (1 - momentum) (1 + cos(pi s / S)) / 2 falls to 0. The learning rate rises linearly over the ``warmup`` share
 of the steps and then falls to 0 along half a cosine. The embedding is h, rows scaled to length 1.
 
-Batch normalisation always uses the statistics of the graph it is given, whole: the running averages that the authors
-embed with are still close to where they started after the few hundred steps of a run without a GPU.
+Batch normalisation always uses the statistics of the graph it is given, whole. With rows that sum to 1 variances are
+tiny, and running averages with the paper's decay of 0.99 would for hundreds of epochs be mostly the 1 they start from;
+the authors' code weighs the last view with 0.99, which is nearly what is done here.
 """
 
 from __future__ import annotations
