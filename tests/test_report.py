@@ -18,7 +18,7 @@ from spikegcl.graph import build_graph
 from spikegcl.report import draw_report, write_report
 from spikegcl.report.facts import truncations
 from spikegcl.report.svg import Axis, bitmap, nice_ticks
-from spikegcl.runs import Source, open_run, write_run
+from spikegcl.runs import Source, open_run, write_metrics, write_run
 
 EVIL = "<script>alert(1)</script>"
 ALWAYS = {"map", "neighbours", "raster", "firing", "bit-rates", "loss", "gradient-norms", "sizes", "energy"}
@@ -44,7 +44,8 @@ def make_run(folder, graph, config=CONFIG, *, seeds=1):
     judged = [protocol.run_seed(graph, config, seed) for seed in range(seeds)]
     rows = [one.row for one in judged]
     metrics = {**protocol.summarise(rows), "preset": "default", "run": str(folder), "rows": rows}
-    write_run(folder, graph, judged[0].trained, Source(name="sbm"), seed=0, preset="default", metrics=metrics)
+    write_run(folder, graph, judged[0].trained, Source(name="sbm"), seed=0, preset="default")
+    write_metrics(folder, metrics)
     return open_run(folder)
 
 

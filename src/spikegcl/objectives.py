@@ -35,6 +35,14 @@ class Objective(Protocol):
         """Train for one epoch (counted from 1). Returns its loss and a gradient norm for every time step."""
         ...
 
+    def state(self) -> dict[str, Tensor]:
+        """What later epochs depend on beside the model, by name."""
+        ...
+
+    def restore(self, state: dict[str, Tensor], epoch: int) -> None:
+        """Go on as the objective that had this state after ``epoch``."""
+        ...
+
 
 class Margin:
     """The paper's: scores of the graph and of a corrupted one are ranked, block by block; one optimiser step an epoch.
@@ -64,6 +72,12 @@ class Margin:
         self.optimiser.step()
         model.neuron.project()
         return total / model.steps, norms
+
+    def state(self) -> dict[str, Tensor]:
+        return _optimiser_state(self.optimiser)
+
+    def restore(self, state: dict[str, Tensor], epoch: int) -> None:
+        _restore_optimiser(self.optimiser, state)
 
 
 class Clusters:
@@ -110,6 +124,16 @@ class Clusters:
         self.session.centre()
         return total / BATCHES, (norms / BATCHES).tolist()
 
+    def state(self) -> dict[str, Tensor]:
+        return _optimiser_state(self.optimiser) | {f"map {level}": weight for level, weight in enumerate(self.maps)}
+
+    @torch.no_grad()
+    def restore(self, state: dict[str, Tensor], epoch: int) -> None:
+        _restore_optimiser(self.optimiser, state)
+        self.schedule.last_epoch = BATCHES * epoch
+        for level, weight in enumerate(self.maps):
+            weight.copy_(state[f"map {level}"])
+
     def _current(self, inputs: Tensor) -> Tensor:
         """Currents of all steps side by side, n x T*H, standardised over the batch."""
         model = self.session.model
@@ -126,6 +150,25 @@ class Clusters:
             loss = loss + F.cross_entropy(logits, target[batch]) / math.log(len(weight[0]))
             loss = loss + SHRINK * weight[:-1].square().sum()
         return loss / len(self.maps)
+
+
+def _optimiser_state(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Moments and step count of every parameter ("NUMBER.NAME"), and "rates", the learning rate of every group."""
+    held = optimiser.state_dict()["state"].items()
+    rates = torch.tensor([group["lr"] for group in optimiser.param_groups], dtype=torch.float64)
+    return {f"{number}.{name}": value for number, values in held for name, value in values.items()} | {"rates": rates}
+
+
+def _restore_optimiser(optimiser: torch.optim.Optimizer, state: dict[str, Tensor]) -> None:
+    """Put back what :func:`_optimiser_state` returned; other names are left alone."""
+    held = optimiser.state_dict()
+    for group, rate in zip(held["param_groups"], state["rates"].tolist(), strict=True):
+        group["lr"] = rate
+    for key, value in state.items():
+        number, dot, name = key.partition(".")
+        if dot:
+            held["state"].setdefault(int(number), {})[name] = value
+    optimiser.load_state_dict(held)
 
 
 def _cluster(scores: Tensor, seed: int) -> list[Tensor]:

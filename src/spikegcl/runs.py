@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import secrets
+import logging
+import os
 import shutil
 import tomllib
 from dataclasses import asdict, dataclass
@@ -18,6 +19,7 @@ from spikegcl.codes import Codes, open_codes
 from spikegcl.config import Config, from_mapping
 from spikegcl.errors import RunError
 from spikegcl.files import write_text
+from spikegcl.resume import FOLDER, holds_work
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from spikegcl.model import SpikeGCL
     from spikegcl.settings import Settings
     from spikegcl.training import Epoch, Trained
+
+log = logging.getLogger("spikegcl")
 
 
 @dataclass(frozen=True)
@@ -42,55 +46,89 @@ class Source:
 
 
 @contextlib.contextmanager
-def new_run(path: Path, *, force: bool = False) -> Iterator[Path]:
+def new_run(path: Path, *, force: bool = False, resume: bool = False) -> Iterator[Path]:
     """Yield a folder to fill; it appears as ``path`` only when the block ends well.
 
     An existing ``path`` is an error unless it is empty or ``force`` says to replace it, and then only a run folder is.
+    Until it is whole the folder is a hidden sibling, ``.NAME.unfinished``. It outlives the block only if it holds a
+    checkpoint or a finished seed (:mod:`spikegcl.resume`); such a one is taken up with ``resume``, discarded with
+    ``force``, and an error else.
     """
     occupied = path.exists() and (not path.is_dir() or any(path.iterdir()))
     if occupied and not (force and (path / "config.toml").is_file()):
         advice = "it is not a run folder, choose another name" if force else "choose another name or add --force"
         raise RunError(f"{path} exists already; {advice}")
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    partial = path.with_name(f".{path.name}.unfinished")
     try:
-        partial.mkdir(parents=True)
-        yield partial
-        if path.exists():
-            shutil.rmtree(path)
-        partial.replace(path)
+        partial.mkdir(parents=True, exist_ok=True)
+        with _locked(partial):
+            for leftover in partial.rglob(".*"):  # of a process that was killed while writing it
+                leftover.unlink()
+            if not resume:
+                _clear(partial, force)
+            elif not holds_work(partial):
+                log.info("%s has no unfinished run: starting from the beginning", path)
+            try:
+                yield partial
+                if path.exists():
+                    shutil.rmtree(path)
+                partial.replace(path)
+                shutil.rmtree(path / FOLDER, ignore_errors=True)
+            finally:
+                if holds_work(partial):
+                    log.warning("what was trained is kept in %s; the same command with --resume continues it", partial)
+                else:
+                    shutil.rmtree(partial, ignore_errors=True)
     except OSError as error:
         raise RunError(f"cannot write the run folder {path}: {error}") from None
+
+
+def _clear(partial: Path, force: bool) -> None:
+    """Empty the folder of an unfinished run."""
+    if holds_work(partial) and not force:
+        raise RunError(f"{partial} holds an unfinished run; add --resume to continue it or --force to start again")
+    for entry in partial.iterdir():
+        shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Keep other processes out of ``folder``; the lock is gone with the process, however it ends."""
+    import fcntl
+
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunError(f"another process is writing {folder}; wait for it or choose another name") from None
+        yield
     finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        os.close(handle)
 
 
-def write_run(
-    folder: Path, graph: Graph, trained: Trained, source: Source, *, seed: int, preset: str, metrics: dict[str, Any]
-) -> None:
-    """Fill a run folder with one trained seed and the metrics of all of them."""
+def write_run(folder: Path, graph: Graph, trained: Trained, source: Source, *, seed: int, preset: str) -> None:
+    """Write one trained seed into a run folder."""
     run = {"preset": preset, "seed": seed, "epoch": trained.epoch}
-    _write_common(folder, graph, source, run, trained.config, trained.history, metrics)
+    _write_common(folder, graph, source, run, trained.config, trained.history)
     save_model(trained.model, folder / "model.safetensors", graph.columns)
     make_codes(trained.codes, graph, trained.model).save(folder / "codes.arrow")
 
 
+def write_metrics(folder: Path, metrics: dict[str, Any]) -> None:
+    """Write what all seeds gave into a run folder."""
+    write_text(folder / "metrics.json", json.dumps(metrics, indent=2) + "\n")
+
+
 def write_method_run(
-    folder: Path,
-    graph: Graph,
-    fitted: Fitted,
-    source: Source,
-    *,
-    method: str,
-    seed: int,
-    preset: str,
-    metrics: dict[str, Any],
+    folder: Path, graph: Graph, fitted: Fitted, source: Source, *, method: str, seed: int, preset: str
 ) -> None:
-    """Fill a run folder with what any other method made: codes.arrow, or embedding.npy or predictions.npy by row.
+    """Write what any other method made of a seed: codes.arrow, or embedding.npy or predictions.npy by row.
 
     Rows are in the order of the graph; ids.npy has their ids.
     """
     run = {"method": method, "preset": preset, "seed": seed, "epoch": fitted.epoch}
-    _write_common(folder, graph, source, run, fitted.settings, fitted.history, metrics)
+    _write_common(folder, graph, source, run, fitted.settings, fitted.history)
     if fitted.codes is not None and fitted.bits is not None:
         info = {"model": method, "graph": graph.hash}
         Codes(fitted.codes, graph.ids, 1, fitted.bits, info).save(folder / "codes.arrow")
@@ -103,15 +141,9 @@ def write_method_run(
 
 
 def _write_common(
-    folder: Path,
-    graph: Graph,
-    source: Source,
-    run: dict[str, Any],
-    settings: Settings,
-    history: list[Epoch],
-    metrics: dict[str, Any],
+    folder: Path, graph: Graph, source: Source, run: dict[str, Any], settings: Settings, history: list[Epoch]
 ) -> None:
-    """config.toml, metrics.json and log.jsonl: what every run folder has."""
+    """config.toml and log.jsonl, which every run folder has beside metrics.json."""
     tables = {
         "run": {"version": spikegcl.__version__, **run},
         "graph": {"hash": graph.hash, **{key: value for key, value in asdict(source).items() if value is not None}},
@@ -121,7 +153,6 @@ def _write_common(
         for table, values in tables.items()
     )
     write_text(folder / "config.toml", text + "[settings]\n" + settings.to_toml())
-    write_text(folder / "metrics.json", json.dumps(metrics, indent=2) + "\n")
     write_text(folder / "log.jsonl", "".join(json.dumps(asdict(epoch)) + "\n" for epoch in history))
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from spikegcl.closed_forms import Components
     from spikegcl.encoder import View
     from spikegcl.graph import Graph, Split
+    from spikegcl.resume import Checkpoints
 
 # P X of the clean graph is kept over epochs when it is smaller than this (bytes): it saves a product per embedding.
 KEEP_PROPAGATED = 2**29
@@ -49,6 +51,22 @@ class Epoch:
     seconds: float
     val_accuracy: float | None = None
     gradient_norms: list[float] | None = None
+
+
+@dataclass
+class Progress:
+    """Where the loop stands between two epochs; model and objective have the rest of what later epochs depend on.
+
+    ``kept`` are weights and statistics after epoch ``kept_epoch``, the one to return. ``best`` is the highest score so
+    far (validation accuracy, or the negative loss) and ``since`` the number of epochs since then.
+    """
+
+    kept: dict[str, torch.Tensor]
+    seconds: dict[str, float]
+    kept_epoch: int = 0
+    best: float = -math.inf
+    since: int = 0
+    history: list[Epoch] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -195,11 +213,13 @@ def train(
     split: Split | None = None,
     on_epoch: Callable[[Epoch], None] | None = None,
     device: torch.device | str = "cpu",
+    checkpoints: Checkpoints | None = None,
 ) -> Trained:
     """Train SpikeGCL on ``graph`` and return the model with its codes; zero epochs give the untrained encoder.
 
     Labels and ``split`` are looked at only if ``config`` selects or stops by validation accuracy, and then only those
-    of training and validation nodes.
+    of training and validation nodes. ``checkpoints`` are written after epochs, and the newest of this seed is taken
+    up: whoever gives them sees to it that graph, config and device are those they were written with.
     """
     config = config or Config()
     judged = "validation" in (config.select, config.stop)
@@ -210,11 +230,14 @@ def train(
     session = Session(graph, config, seed, device)
     model, config = session.model, session.config
     objective = OBJECTIVES[config.objective](session) if config.epochs else None
-    history: list[Epoch] = []
-    best, kept, since = -np.inf, model.state_dict(), 0
+    progress = Progress(model.state_dict(), clock.seconds)
+    if checkpoints is not None and objective is not None:
+        checkpoints.restore(seed, model, objective, progress)
     clock.lap("train")
 
-    for epoch in range(1, config.epochs + 1):
+    for epoch in range(len(progress.history) + 1, config.epochs + 1):
+        if config.stop != "epochs" and progress.since >= config.patience:
+            break
         assert objective is not None
         loss, norms = objective.epoch(epoch)
         seconds, accuracy = clock.lap("train"), None
@@ -223,22 +246,22 @@ def train(
             clock.lap("embed")
             accuracy = linear_probe(codes, graph.labels, split, bits=model.bits, seed=seed).val_accuracy
             clock.lap("probe")
-        history.append(Epoch(epoch, loss, seconds, accuracy, norms))
-        if on_epoch is not None:
-            on_epoch(history[-1])
+        progress.history.append(Epoch(epoch, loss, seconds, accuracy, norms))
         score = -loss if accuracy is None else accuracy
-        since = 0 if score > best else since + 1
-        if since == 0 or config.select == "last":
-            kept_epoch = epoch
-            kept = {name: value.clone() for name, value in model.state_dict().items()}
-        best = max(best, score)
-        if config.stop != "epochs" and since >= config.patience:
-            break
+        progress.since = 0 if score > progress.best else progress.since + 1
+        if progress.since == 0 or config.select == "last":
+            progress.kept_epoch = epoch
+            progress.kept = {name: value.clone() for name, value in model.state_dict().items()}
+        progress.best = max(progress.best, score)
+        if checkpoints is not None:
+            checkpoints.save(seed, model, objective, progress)
+        if on_epoch is not None:
+            on_epoch(progress.history[-1])
 
-    model.load_state_dict(kept)
+    model.load_state_dict(progress.kept)
     codes = session.embed()
     clock.lap("embed")
-    return Trained(model, config, codes, kept_epoch if history else 0, history, clock.seconds)
+    return Trained(model, config, codes, progress.kept_epoch, progress.history, clock.seconds)
 
 
 class Clock:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from spikegcl.graph import Graph, Split
+    from spikegcl.resume import Checkpoints
     from spikegcl.training import Epoch
 
 
@@ -30,8 +33,9 @@ def fit(
     split: Split | None = None,
     on_epoch: Callable[[Epoch], None] | None = None,
     device: str = "cpu",
+    checkpoints: Checkpoints | None = None,
 ) -> Fitted:
-    trained = train(graph, settings, seed=seed, split=split, on_epoch=on_epoch, device=device)
+    trained = train(graph, settings, seed=seed, split=split, on_epoch=on_epoch, device=device, checkpoints=checkpoints)
     operations = count(trained.model, graph, trained.codes)
     return Fitted(
         trained.config,
@@ -77,3 +81,8 @@ def _columns(count: int) -> Graph:
 METHOD = Method(
     "spikegcl", "SpikeGCL", Config, fit, parameters, operations, spiking=True, binary=True, preset=preset
 )  # fmt: skip
+
+
+def with_checkpoints(checkpoints: Checkpoints) -> Method:
+    """The method, going on from the newest of these checkpoints and writing more."""
+    return replace(METHOD, fit=partial(fit, checkpoints=checkpoints))

@@ -55,14 +55,20 @@ def train(
     data_root: DataRoot = None,
     device: Device = "cpu",
     force: Annotated[bool, typer.Option("--force", help="Replace an existing run folder.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run if it was interrupted.")] = False,
+    checkpoint_seconds: Annotated[
+        float, typer.Option(min=0, help="Seconds between checkpoints, which are made after epochs; 0: after each.")
+    ] = 10,
     report: Annotated[bool, typer.Option(help="Draw report.html into the run folder (SpikeGCL only).")] = True,
     json_: Json = False,
 ) -> None:
     """Turn a graph into 1-bit codes, judge them beside their floors, write a run folder; --method runs any other."""
     from spikegcl import protocol
     from spikegcl.baselines import find_method
+    from spikegcl.baselines.spikegcl import with_checkpoints
     from spikegcl.probes import PROBES
-    from spikegcl.runs import new_run, write_method_run, write_run
+    from spikegcl.resume import Unfinished, identify
+    from spikegcl.runs import new_run, write_method_run, write_metrics, write_run
 
     if probe not in PROBES:
         raise typer.BadParameter(f"{probe!r} is unknown; choose {' or '.join(PROBES)}", param_hint="--probe")
@@ -73,23 +79,24 @@ def train(
     if loaded.labels is None and "validation" in (getattr(config, "select", ""), getattr(config, "stop", "")):
         raise LabelError("this preset selects the epoch by validation accuracy: give --labels, or --set select=last")
 
-    def run(number: int) -> protocol.Judged:
-        with _epoch_bar(f"seed {number}", getattr(config, "epochs", 0)) as on_epoch:
-            return protocol.run_seed(
-                loaded, config, number, method=chosen, probe=probe, on_epoch=on_epoch, device=device
-            )
-
-    with new_run(output, force=force) as folder:
-        first = run(seed)
-        rows = [first.row, *(run(number).row for number in range(seed + 1, seed + seeds))]
+    identity = identify(loaded, config, method=chosen.name, seed=seed, probe=probe, device=device)
+    with new_run(output, force=force, resume=resume) as folder:
+        unfinished = Unfinished(folder, identity, checkpoint_seconds)
+        fitting = with_checkpoints(unfinished.checkpoints) if chosen.name == "spikegcl" else chosen
+        for number in range(seed + len(unfinished.rows), seed + seeds):
+            with _epoch_bar(f"seed {number}", getattr(config, "epochs", 0)) as on_epoch:
+                judged = protocol.run_seed(
+                    loaded, config, number, method=fitting, probe=probe, on_epoch=on_epoch, device=device
+                )
+            if number == seed and judged.fitted.trained is not None:
+                write_run(folder, loaded, judged.trained, source, seed=seed, preset=preset)
+            elif number == seed:
+                write_method_run(folder, loaded, judged.fitted, source, method=chosen.name, seed=seed, preset=preset)
+            unfinished.finish_seed(judged.row)
+        rows = unfinished.rows[:seeds]
         metrics = {**protocol.summarise(rows), "preset": preset, "run": str(output), "rows": rows}
-        if first.fitted.trained is None:
-            write_method_run(
-                folder, loaded, first.fitted, source, method=chosen.name, seed=seed, preset=preset, metrics=metrics
-            )
-        else:
-            write_run(folder, loaded, first.trained, source, seed=seed, preset=preset, metrics=metrics)
-    if report and first.fitted.trained is not None:
+        write_metrics(folder, metrics)
+    if report and chosen.name == "spikegcl":
         _draw_report(output, loaded)
     if json_:
         print(json.dumps(metrics))
@@ -127,7 +134,7 @@ def _epoch_bar(title: str, epochs: int) -> Iterator[Callable[[Epoch], None] | No
         task = progress.add_task(title, total=epochs)
 
         def advance(epoch: Epoch) -> None:
-            progress.update(task, advance=1, description=f"{title}, loss {epoch.loss:.4f}")
+            progress.update(task, completed=epoch.epoch, description=f"{title}, loss {epoch.loss:.4f}")
 
         yield advance
 
