@@ -2,8 +2,9 @@
 
     python -m benchmarks.kills [--graph digits] [--epochs 60] [--kills 20]
 
-Every second kill strikes while a checkpoint is being written, the others at random moments. The numbers go to
-results/scale/kills.json, with what a checkpoint costs.
+Every second kill strikes while a checkpoint is being written, at a random byte of it; the others strike at random
+moments of CPU time, so that a busy machine changes nothing. The numbers go to results/scale/kills.json, with what a
+checkpoint costs.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ import signal
 import statistics
 import sys
 import tempfile
+import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,9 +33,42 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 OUTPUT = ROOT / "results/scale/kills.json"
+# Limits of what a killed process may do: CPU time as a share of the whole run, and checkpoints.
+SHARE, CHECKPOINTS = 0.08, 2
 
 
-def start(arguments: list[str], log: Path) -> int:
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_after(seconds: float) -> None:
+    """Kill this process when it has used so much more CPU time."""
+    end = time.process_time() + seconds
+
+    def watch() -> None:
+        while time.process_time() < end:
+            time.sleep(0.001)
+        die()
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def die_saving(number: int, share: float) -> None:
+    """Kill this process when it has written this share of its ``number``-th checkpoint."""
+    whole, left = Path.write_bytes, [number]
+
+    def write_bytes(path: Path, data: bytes) -> int:
+        if path.name.startswith(".seed-"):
+            left[0] -= 1
+            if left[0] == 0:
+                whole(path, data[: int(share * len(data))])
+                die()
+        return whole(path, data)
+
+    Path.write_bytes = write_bytes  # type: ignore[assignment, method-assign]
+
+
+def start(arguments: list[str], log: Path, doom: Callable[[], None] | None = None) -> int:
     """Run ``spikegcl`` in a process of its own, forked so that it need not load everything again; its id."""
     child = os.fork()
     if child:
@@ -43,6 +79,8 @@ def start(arguments: list[str], log: Path) -> int:
     sys.argv = ["spikegcl", *arguments]
     code = 1
     try:
+        if doom is not None:
+            doom()
         cli.main()
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
@@ -50,67 +88,36 @@ def start(arguments: list[str], log: Path) -> int:
         os._exit(code)
 
 
-def finish(child: int, log: Path) -> None:
-    if os.waitpid(child, 0)[1] != 0:
+def finish(child: int, log: Path) -> float:
+    """Wait for the end of a run; its seconds of CPU time."""
+    _, status, used = os.wait4(child, 0)
+    if status != 0:
         raise SystemExit(f"a run failed:\n{log.read_text()}")
+    return used.ru_utime + used.ru_stime
 
 
-class Watched:
-    """The folder of an unfinished run, seen from outside."""
-
-    def __init__(self, run: Path) -> None:
-        self.state = run.with_name(f".{run.name}.unfinished") / resume.FOLDER
-
-    def names(self) -> set[str]:
-        return {path.name for path in self.state.iterdir()} if self.state.is_dir() else set()
-
-    def epoch(self) -> int:
-        """Epoch of the newest checkpoint."""
-        return max((int(name[13:19]) for name in self.names() if name.startswith("seed-0-epoch-")), default=0)
-
-    def half_written(self) -> set[str]:
-        return {name for name in self.names() if name.startswith(".seed-")}
-
-
-def wait(child: int, condition: Callable[[], bool]) -> None:
-    """Return as soon as the condition holds."""
-    while not condition():
-        if os.waitpid(child, os.WNOHANG)[0]:
-            raise SystemExit("the run was over before it could be killed; take more epochs")
-        time.sleep(0.0005)
-
-
-def kill(child: int, watched: Watched, during_save: bool, rng: random.Random) -> dict[str, Any]:
-    """Let the child make some progress, then kill it; what was seen."""
-    first, before, begun = watched.epoch(), watched.half_written(), time.perf_counter()
-    wanted = rng.randint(0, 3)
-    wait(child, lambda: watched.epoch() >= first + wanted)
-    if during_save:
-        wait(child, lambda: bool(watched.half_written() - before))
-    else:
-        time.sleep(rng.random() * ((time.perf_counter() - begun) / wanted if wanted else 1))
-    os.kill(child, signal.SIGKILL)
-    if not os.WIFSIGNALED(os.waitpid(child, 0)[1]):
-        raise SystemExit("the run was over before it could be killed; take more epochs")
-    seen = {"resumed_after_epoch": first, "killed_after_epoch": watched.epoch()}
-    return {**seen, "half_written": bool(watched.half_written() - before)}
+def newest(run: Path) -> int:
+    """Epoch of the newest checkpoint of an unfinished run."""
+    state = run.with_name(f".{run.name}.unfinished") / resume.FOLDER
+    return max((int(path.stem.rpartition("-")[2]) for path in state.glob("seed-0-epoch-*")), default=0)
 
 
 def checkpoint_cost(graph_name: str, epochs: int) -> dict[str, float]:
-    """Milliseconds and bytes of a checkpoint (median), and of an epoch beside it."""
+    """Bytes of a checkpoint, CPU milliseconds of writing it (median), and those of an epoch with all around it."""
     spent: list[float] = []
 
     class Timed(resume.Checkpoints):
         def save(self, *arguments: Any) -> None:
-            begun = time.perf_counter()
+            begun = time.process_time()
             super().save(*arguments)
-            spent.append(1000 * (time.perf_counter() - begun))
+            spent.append(1000 * (time.process_time() - begun))
 
     with tempfile.TemporaryDirectory() as folder:
-        trained = train(load_dataset(graph_name), Config(epochs=epochs), checkpoints=Timed(Path(folder), 0))
+        begun = time.process_time()
+        train(load_dataset(graph_name), Config(epochs=epochs), checkpoints=Timed(Path(folder), 0))
+        total = 1000 * (time.process_time() - begun)
         size = max(path.stat().st_size for path in Path(folder).iterdir())
-    own = [1000 * epoch.seconds - cost for epoch, cost in zip(trained.history[1:], spent, strict=False)]
-    return {"bytes": size, "save_ms": statistics.median(spent), "epoch_ms": statistics.median(own)}
+    return {"bytes": size, "save_ms": statistics.median(spent), "epoch_ms": (total - sum(spent)) / epochs}
 
 
 def main() -> None:
@@ -122,26 +129,28 @@ def main() -> None:
     rng = random.Random(0)
     with tempfile.TemporaryDirectory() as name:
         folder, log = Path(name), Path(name) / "log"
-        command = [
-            "train",
-            options.graph,
-            "--set",
-            f"epochs={options.epochs}",
-            "--checkpoint-seconds",
-            "0",
-            "--no-report",
-        ]
-        finish(start([*command, "-o", str(folder / "whole")], log), log)
-        killed, watched = folder / "killed", Watched(folder / "killed")
-        again = [*command, "-o", str(killed), "--resume"]
-        kills = [kill(start(again, log), watched, bool(number % 2), rng) for number in range(options.kills)]
+        command = ["train", options.graph, "--set", f"epochs={options.epochs}", "--no-report"]
+        command += ["--checkpoint-seconds", "0"]
+        whole, killed = folder / "whole", folder / "killed"
+        seconds = finish(start([*command, "-o", str(whole)], log), log)
+        again, kills = [*command, "-o", str(killed), "--resume"], []
+        for number in range(options.kills):
+            before, saving = newest(killed), bool(number % 2)
+            doom = (
+                partial(die_saving, rng.randint(1, CHECKPOINTS), rng.random())
+                if saving
+                else partial(die_after, rng.random() * SHARE * seconds)
+            )
+            if os.waitpid(start(again, log, doom), 0)[1] != signal.SIGKILL:
+                raise SystemExit(f"the run ended before it was killed:\n{log.read_text()}")
+            kills.append({"saving": saving, "resumed_after_epoch": before, "killed_after_epoch": newest(killed)})
         finish(start(again, log), log)
-        same = (killed / "codes.arrow").read_bytes() == (folder / "whole" / "codes.arrow").read_bytes()
+        same = (killed / "codes.arrow").read_bytes() == (whole / "codes.arrow").read_bytes()
     result = {
         "graph": options.graph,
         "epochs": options.epochs,
         "kills": len(kills),
-        "half_written_checkpoints": sum(seen["half_written"] for seen in kills),
+        "kills_while_saving": sum(seen["saving"] for seen in kills),
         "identical_codes": same,
         "checkpoint": checkpoint_cost(options.graph, min(options.epochs, 20)),
         "versions": protocol.versions(),

@@ -15,8 +15,8 @@ from spikegcl import files as writing
 from spikegcl import protocol
 from spikegcl.config import Config, preset
 from spikegcl.datasets import load_dataset, make_split
-from spikegcl.errors import RunError
-from spikegcl.resume import Checkpoints
+from spikegcl.errors import LabelError, RunError
+from spikegcl.resume import Checkpoints, Unfinished
 from spikegcl.runs import new_run
 from spikegcl.training import train
 
@@ -208,6 +208,14 @@ def test_a_finished_seed_is_not_trained_again(files, tmp_path, monkeypatch):
     assert call(*command) == 130
     assert call(*command, "--resume") == 0
     assert seeds == [0, 1, 1]
+
+
+@pytest.mark.parametrize(("error", "kept"), [(RunError, True), (MemoryError, True), (LabelError, False)])
+def test_what_can_be_continued_is_kept(tmp_path, error, kept):
+    with pytest.raises(error), new_run(tmp_path / "r") as folder:
+        Unfinished(folder, {}, 0).finish_seed({})
+        raise error
+    assert [path.name for path in tmp_path.iterdir()] == [".r.unfinished"] * kept
 
 
 def test_two_processes_cannot_write_one_run(files, tmp_path):

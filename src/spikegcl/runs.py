@@ -17,7 +17,7 @@ import spikegcl
 from spikegcl.checkpoint import load_model, model_hash, save_model
 from spikegcl.codes import Codes, open_codes
 from spikegcl.config import Config, from_mapping
-from spikegcl.errors import RunError
+from spikegcl.errors import RunError, SpikeGCLError
 from spikegcl.files import write_text
 from spikegcl.resume import FOLDER, holds_work
 
@@ -50,9 +50,9 @@ def new_run(path: Path, *, force: bool = False, resume: bool = False) -> Iterato
     """Yield a folder to fill; it appears as ``path`` only when the block ends well.
 
     An existing ``path`` is an error unless it is empty or ``force`` says to replace it, and then only a run folder is.
-    Until it is whole the folder is a hidden sibling, ``.NAME.unfinished``. It outlives the block only if it holds a
-    checkpoint or a finished seed (:mod:`spikegcl.resume`); such a one is taken up with ``resume``, discarded with
-    ``force``, and an error else.
+    Until it is whole the folder is a hidden sibling, ``.NAME.unfinished``. It outlives a block that was interrupted if
+    it holds a checkpoint or a finished seed (:mod:`spikegcl.resume`); such a one is taken up with ``resume``, discarded
+    with ``force``, and an error else.
     """
     occupied = path.exists() and (not path.is_dir() or any(path.iterdir()))
     if occupied and not (force and (path / "config.toml").is_file()):
@@ -74,6 +74,10 @@ def new_run(path: Path, *, force: bool = False, resume: bool = False) -> Iterato
                     shutil.rmtree(path)
                 partial.replace(path)
                 shutil.rmtree(path / FOLDER, ignore_errors=True)
+            except SpikeGCLError as error:
+                if not isinstance(error, RunError):  # wrong data or settings: resuming would end there again
+                    shutil.rmtree(partial / FOLDER, ignore_errors=True)
+                raise
             finally:
                 if holds_work(partial):
                     log.warning("what was trained is kept in %s; the same command with --resume continues it", partial)
