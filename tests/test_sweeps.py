@@ -1,10 +1,26 @@
-"""Curves and panels: what tables and figures of sweeps show of synthetic rows."""
+"""What the tables and figures of SpikeGCL's ablations show of made-up rows, and what their measures return."""
 
 from __future__ import annotations
 
+import json
+
+import numpy as np
 import pytest
 
-from spikegcl.experiments import Choice, blocks, find_experiment, gradients, thresholds, time_steps
+from spikegcl.datasets import load_dataset, make_split
+from spikegcl.experiments import (
+    Choice,
+    blocks,
+    cka,
+    convergence,
+    few_labels,
+    find_experiment,
+    gradients,
+    measures,
+    theorem,
+    thresholds,
+    time_steps,
+)
 from spikegcl.experiments.drawings import write_drawings
 from spikegcl.experiments.rows import Rows
 from synthetic import result, write_row
@@ -89,5 +105,104 @@ def test_block_lengths_end_with_the_whole_sequence_and_share_rows_with_gradients
 
 
 def test_without_rows_there_is_a_table_and_no_figure(rows):
-    for name in ("time-steps", "thresholds", "gradients", "blocks"):
+    for name in ("time-steps", "thresholds", "convergence", "gradients", "cka", "blocks", "few-labels"):
         assert names(find_experiment(name).draw(CHOICE, rows)) == [name]
+
+
+def test_convergence_shows_epochs_and_seconds(rows, tmp_path):
+    fill(rows, "convergence")
+    table, figure = find_experiment("convergence").draw(CHOICE, rows)
+    assert [record["epochs"] for record in table.records] == list(convergence.QUICK_EPOCHS) * len(convergence.METHODS)
+    assert table.records[0]["training (s)"] == 2
+    spiking = [cell for cell in convergence.cells(CHOICE) if cell.method == "spikegcl"]
+    assert {(cell.settings["select"], cell.settings["epochs"]) for cell in spiking} == {
+        ("last", epochs) for epochs in convergence.QUICK_EPOCHS
+    }
+    pytest.importorskip("matplotlib")
+    write_drawings([figure], tmp_path)
+
+
+def test_cka_compares_the_own_step_with_the_others(rows, tmp_path):
+    matrices = {"trained": [[0.9, 0.1], [0.3, 0.7]], "untrained": [[0.2, 0.4], [0.2, 0.6]]}
+    write_row(rows, cka.cka_cell("photo", CHOICE), result(0.9, 0.8, bits=960, cka=matrices))
+    table, figure = find_experiment("cka").draw(CHOICE, rows)
+    trained, untrained = table.records
+    assert (trained["own step"], trained["other steps"], trained["own step first (%)"]) == pytest.approx(
+        (0.8, 0.2, 100)
+    )
+    assert untrained["own step first (%)"] == 50
+    pytest.importorskip("matplotlib")
+    write_drawings([figure], tmp_path)
+
+
+def test_few_labels_show_methods_beside_the_floors_of_spikegcl(rows, tmp_path):
+    points = {
+        place: {"spikegcl": 0.5 + 0.1 * at, "untrained": 0.4, "projection": 0.3}
+        for at, place in enumerate(few_labels.PLACES)
+    }
+    write_row(rows, few_labels.few_labels_cell("spikegcl", "photo", CHOICE), {"points": points})
+    floats = {place: {"dgi": 0.6, "dgi+sign": 0.55, "untrained": 0.1} for place in few_labels.PLACES}
+    write_row(rows, few_labels.few_labels_cell("dgi", "photo", CHOICE), {"points": floats})
+    table, figure = find_experiment("few-labels").draw(CHOICE, rows)
+    assert [list(line) for line in table.lines[:2]] == [
+        ["photo", "spikegcl", "1", "50.0 ± 0.0", "60.0 ± 0.0", "70.0 ± 0.0", "80.0 ± 0.0"],
+        ["photo", "untrained", "1", *["40.0 ± 0.0"] * 4],
+    ]
+    assert [line[1] for line in table.lines] == ["spikegcl", "untrained", "projection", "dgi", "dgi+sign"]
+    pytest.importorskip("matplotlib")
+    write_drawings([figure], tmp_path)
+
+
+def test_no_label_chooses_what_few_labels_judge():
+    cells = {cell.method: cell for cell in few_labels.cells(CHOICE)}
+    assert cells["spikegcl"].settings["select"] == "last"
+    assert cells["ppr-itq"].settings["bits"] == 960
+    assert few_labels.cells(Choice(methods=("gcn",))) == []
+
+
+def test_a_thinned_split_has_few_training_nodes_of_each_class_and_the_same_others():
+    graph = load_dataset("sbm:nodes=400,classes=4")
+    split = make_split(graph, 0)
+    thin, more = (measures.thin(split, graph.labels, count, key=7) for count in (2, 5))
+    assert np.bincount(graph.labels[thin.train]).tolist() == [2] * 4
+    assert set(thin.train) < set(more.train) < set(split.train)
+    assert thin.test is not None and (thin.test == split.test).all() and (thin.val == split.val).all()
+
+
+def test_the_theorem_is_judged_case_by_case(rows, tmp_path):
+    def case(kind, steps, error, fails):
+        return {"kind": kind, "nodes": 9, "layers": 2, "width": 4, "steps": steps, "degree": 3.0, "ratio": 2.0,
+                "low": -0.5, "high": 0.9, "error": error, "bound": 0.5, "fails": fails}  # fmt: skip
+
+    cases = [case("positive", 4, 0.4, []), case("positive", 8, 0.2, []), case("signed", 4, 0.9, ["membrane"])]
+    write_row(rows, theorem.random_cell("photo", CHOICE), {"kappa": 2.0, "cases": cases})
+    point = {"error": 0.5, "bound": 1.0, "mean error": 0.1, "mean target": 0.3, "low": -9.0, "high": 2.0,
+             "fails": ["membrane"], "test accuracy, rates": 0.8, "test accuracy, network": 0.9}  # fmt: skip
+    write_row(rows, theorem.trained_cell("photo", CHOICE), {"points": {"4": point, "64": point}})
+    summary, failures, networks, figure = find_experiment("theorem").draw(CHOICE, rows)
+    positive, signed = summary.records[:2]
+    assert (positive["cases"], positive["all hold"], positive["of these within"], positive["exponent"]) == (2, 2, 2, -1)
+    assert (signed["all hold"], signed["membrane fails"], signed["of these beyond"]) == (0, 1, 1)
+    assert summary.notes[0].startswith("3 random cases, kappa = 2. All assumptions hold in 2 of them; in 2 of these")
+    assert [(one["fails"], one["error / bound"]) for one in failures.records] == [("membrane", 1.8)]
+    assert [one["T"] for one in networks.records] == [4, 64]
+    pytest.importorskip("matplotlib")
+    write_drawings([figure], tmp_path)
+
+
+def test_the_theorem_has_hundreds_of_cases_even_with_one_seed():
+    assert theorem.random_cell("cora", CHOICE).options["cases"] >= 200
+
+
+@pytest.mark.parametrize("name", ["gradients", "cka", "few-labels", "theorem"])
+def test_measures_of_a_tiny_graph_can_be_drawn(rows, tmp_path, name):
+    choice = Choice(datasets=("sbm:nodes=120,num_features=32,classes=4",), methods=("spikegcl",), quick=True, seeds=1)
+    graph = load_dataset(choice.datasets[0])
+    experiment = find_experiment(name)
+    for cell in experiment.cells(choice)[:2]:
+        options = {**cell.options, "cases": 20} if "cases" in cell.options else cell.options
+        found = cell.measure(cell, graph, lambda epoch: None, **options)
+        write_row(rows, cell, json.loads(json.dumps(found)))
+    table = experiment.draw(choice, rows)[0]
+    assert table.records
+    assert "" not in {text for line in table.lines for text in line[:2]}

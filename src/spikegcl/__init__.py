@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from spikegcl.codes import Codes, open_codes
     from spikegcl.config import Config
+    from spikegcl.conversion import convert
     from spikegcl.datasets import load_dataset
     from spikegcl.estimator import SpikeGCLEmbedder
     from spikegcl.graph import Graph, build_graph
@@ -26,6 +27,7 @@ __all__ = [
     "Index",
     "SpikeGCLEmbedder",
     "build_graph",
+    "convert",
     "embed_graph",
     "linear_probe",
     "load_dataset",
@@ -44,6 +46,7 @@ _HOME = {
     "Index": "search",
     "SpikeGCLEmbedder": "estimator",
     "build_graph": "graph",
+    "convert": "conversion",
     "embed_graph": "training",
     "linear_probe": "probes",
     "load_dataset": "datasets",

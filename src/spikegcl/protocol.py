@@ -86,7 +86,7 @@ def run_seed(
         clock.lap("probe")
         row["floors"] = {
             name: judge(floor, graph, split, probe, seed)
-            for name, floor in _floors(method, fitted, graph, seed, device)
+            for name, floor in floors_of(method, fitted, graph, seed, device)
         }
     seconds = {name: fitted.seconds[name] + clock.seconds["probe"] * (name == "probe") for name in fitted.seconds}
     row |= {"seconds": seconds, "peak_mb": peak_mb(), "versions": versions()}
@@ -110,7 +110,7 @@ def judge(fitted: Fitted, graph: Graph, split: Split, probe: str, seed: int) -> 
     return {"val_accuracy": result.val_accuracy, "test_accuracy": result.test_accuracy}
 
 
-def _floors(method: Method, fitted: Fitted, graph: Graph, seed: int, device: str) -> Iterator[tuple[str, Fitted]]:
+def floors_of(method: Method, fitted: Fitted, graph: Graph, seed: int, device: str) -> Iterator[tuple[str, Fitted]]:
     """What a result has to be compared with, at its own number of bits (a float embedding: one bit a dimension).
 
     ``untrained`` is the method's encoder before training, ``<method>+sign`` a float embedding cut at its medians,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import logging
+import os
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from spikegcl.experiments import Cell, Choice, Experiment
+    from spikegcl.experiments.drawings import Figure, Table
+    from spikegcl.experiments.rows import Rows
     from spikegcl.experiments.runner import Monitor
 
 log = logging.getLogger("spikegcl")
@@ -36,7 +40,9 @@ def reproduce(
         str, typer.Option(help="paper, or cpu where a method has shorter settings, or default.")
     ] = "paper",
     probe: Annotated[str, typer.Option(help="Linear probe: logreg or paper.")] = "logreg",
-    jobs: Annotated[int, typer.Option(min=1, help="Cells at a time; they share the cores.")] = 1,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Cells at a time; they share the cores. Default 1, quick: one a core.")
+    ] = None,
     budget: Annotated[float | None, typer.Option(min=0, help="Minutes after which no more is run.")] = None,
     cell_minutes: Annotated[float | None, typer.Option(min=0, help="Minutes a cell may take.")] = None,
     cell_gb: Annotated[
@@ -75,6 +81,7 @@ def reproduce(
     cells = [] if draw_only else _cells(experiments, choice, download)
     if retry or not resume:
         rows.forget(cells, done=not resume)
+    jobs = jobs or ((os.cpu_count() or 1) if quick else 1)
     limits = Budget(
         jobs,
         NEVER if budget is None else budget,
@@ -83,7 +90,7 @@ def reproduce(
     )
     with _monitor(len(missing(cells, rows))) as monitor:
         run_cells(cells, rows, limits, data_root=data_root, monitor=monitor)
-    files = [path for experiment in experiments for path in write_drawings(experiment.draw(choice, rows), folder)]
+    files = [path for experiment in experiments for path in write_drawings(_drawings(experiment, choice, rows), folder)]
     counts = Counter(rows.status(cell) or "left" for cell in cells)
     if json_:
         print(json.dumps({"cells": counts, "rows": str(rows.path), "files": [str(path) for path in files]}))
@@ -103,6 +110,18 @@ def _cells(experiments: list[Experiment], choice: Choice, download: bool) -> lis
     if absent := sorted(name for name, here in at_hand.items() if not here):
         log.info("not at hand: %s (--download fetches what can be fetched)", ", ".join(absent))
     return [cell for cell in cells if at_hand[cell.dataset]]
+
+
+def _drawings(experiment: Experiment, choice: Choice, rows: Rows) -> Iterator[Table | Figure]:
+    """What the experiment draws; the tables of a dry run say that they are one."""
+    from spikegcl.experiments import QUICK_EPOCHS
+    from spikegcl.experiments.drawings import Table
+
+    warning = f"A dry run: at most {QUICK_EPOCHS} epochs and small grids. The numbers mean nothing."
+    for drawing in experiment.draw(choice, rows):
+        if choice.quick and isinstance(drawing, Table):
+            drawing = dataclasses.replace(drawing, notes=[warning, *drawing.notes])
+        yield drawing
 
 
 def _split(names: str) -> tuple[str, ...]:

@@ -37,11 +37,15 @@ _HOME = {
     "neurons": "ablations",
     "resets": "ablations",
     "thresholds": "thresholds",
+    "convergence": "convergence",
     "gradients": "gradients",
+    "cka": "cka",
+    "theorem": "theorem",
     "learning-gain": "learning_gain",
     "frontier": "frontier",
     "grouping": "ablations",
     "blocks": "blocks",
+    "few-labels": "few_labels",
 }
 QUICK_EPOCHS = 5
 

@@ -56,10 +56,11 @@ def _chosen(choice: Choice) -> list[str]:
 
 def _makes_codes(name: str) -> bool:
     method = find_method(name)
-    return method.unsupervised and (not method.binary or name == "spikegcl" or _takes_bits(name))
+    return method.unsupervised and (not method.binary or name == "spikegcl" or takes_bits(name))
 
 
-def _takes_bits(name: str) -> bool:
+def takes_bits(name: str) -> bool:
+    """Whether the width of its codes is a setting of the method."""
     return any(field.name == "bits" for field in fields(find_method(name).settings))
 
 
@@ -68,7 +69,7 @@ def _cells_of(name: str, dataset: str, choice: Choice) -> list[Cell]:
     widths = QUICK_BITS if choice.quick else BITS
     if name == "spikegcl":
         return [code_cell(dataset, bits, choice) for bits in widths]
-    if _takes_bits(name):
+    if takes_bits(name):
         return [method_cell(measures.accuracy, name, dataset, choice, {"bits": bits}) for bits in widths]
     return [method_cell(measures.signs, name, dataset, choice, bits=list(widths))]
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from spikegcl.baselines import Fitted, Shape, find_method
+from spikegcl.graph import Split
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,6 +58,71 @@ def gradients(
     judged = run_seed(graph, _settings(cell), cell.seed, method=cell.method, probe=probe, on_epoch=note, device=device)
     means = [sum(step) / len(step) for step in zip(*norms, strict=True)]
     return {**judged.row, "gradient_norms": means, "training_mb": peaks[-1] - peaks[0]}
+
+
+def similarity(
+    cell: Cell, graph: Graph, on_epoch: OnEpoch, *, device: str = "cpu", probe: str = "logreg"
+) -> dict[str, Any]:
+    """The row of SpikeGCL's accuracy, with ``cka`` of its feature groups and spikes: T x T, trained and untrained."""
+    from spikegcl import floors
+    from spikegcl.bits import unpack
+    from spikegcl.protocol import run_seed
+    from spikegcl.similarity import group_cka
+
+    judged = run_seed(
+        graph, _settings(cell), cell.seed, method=cell.method, probe=probe, on_epoch=on_epoch, device=device
+    )
+    trained = judged.trained
+    codes = {"trained": trained.codes, "untrained": floors.untrained(graph, trained.config, cell.seed)}
+    groups, bits = trained.model.encoder.groups, trained.model.bits
+    cka = {
+        name: group_cka(graph.features, unpack(code, bits), groups).round(4).tolist() for name, code in codes.items()
+    }
+    return {**judged.row, "cka": cka}
+
+
+def few_labels(
+    cell: Cell,
+    graph: Graph,
+    on_epoch: OnEpoch,
+    *,
+    labels: list[int],
+    draws: int,
+    device: str = "cpu",
+    probe: str = "logreg",
+) -> dict[str, Any]:
+    """Test accuracy of probes that see few labels, for a method trained once and for its floors.
+
+    ``points`` by labels per class (and ``all``: every training node), then by method or floor; means over ``draws`` of
+    training nodes, the same for all.
+    """
+    from spikegcl import noise
+    from spikegcl.datasets import make_split
+    from spikegcl.protocol import floors_of, judge, size, versions
+
+    method, split = find_method(cell.method), make_split(graph, cell.seed)
+    fitted = method.fit(graph, _settings(cell), seed=cell.seed, split=split, on_epoch=on_epoch, device=device)
+    judged = {cell.method: fitted, **dict(floors_of(method, fitted, graph, cell.seed, device))}
+    parts = {
+        str(count): [thin(split, graph.labels, count, noise.derive(cell.seed, "labels", draw)) for draw in range(draws)]
+        for count in labels
+    }
+    points = {
+        count: {
+            name: float(np.mean([judge(one, graph, part, probe, cell.seed)["test_accuracy"] for part in drawn]))
+            for name, one in judged.items()
+        }
+        for count, drawn in {**parts, "all": [split]}.items()
+    }
+    facts = {"split": split.hash, "config": fitted.settings.hash, "select": fitted.select, "versions": versions()}
+    return {**facts, **size(fitted), "points": points, "seconds": fitted.seconds}
+
+
+def thin(split: Split, labels: Any, count: int, key: int) -> Split:
+    """The split with at most ``count`` training nodes of every class, drawn by ``key``; more keep those of fewer."""
+    nodes = np.random.default_rng(key).permutation(split.train)
+    kept = [nodes[labels[nodes] == label][:count] for label in np.unique(labels[nodes])]
+    return Split(np.concatenate(kept), split.val, split.test)
 
 
 def signs(

@@ -1,0 +1,175 @@
+"""The paper's theorem on firing rates, measured: errors beside the bound, and where its assumptions do not hold."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from spikegcl.conversion import ASSUMPTIONS
+from spikegcl.experiments import Cell, Choice, Experiment, with_chosen
+from spikegcl.experiments.conversions import KAPPA, KINDS, STEPS, random_conversions, trained_conversion
+from spikegcl.experiments.drawings import COLOURS, MARKERS, Figure, Table, plain_table
+
+if TYPE_CHECKING:
+    from spikegcl.experiments.rows import Rows
+
+TITLE = "The theorem on firing rates: error and bound (the paper's Theorem 2)"
+GRAPHS = ("sbm:nodes=2000", "cora", "photo")
+CASES = 240
+NETWORK = {"steps": list(STEPS), "width": 16, "layers": 2, "epochs": 200}
+QUICK_NETWORK = {"steps": [4, 16, 64], "width": 16, "layers": 2, "epochs": 20}
+
+
+def random_cell(dataset: str, choice: Choice) -> Cell:
+    return Cell(random_conversions, dataset, options={"cases": CASES}, quick=choice.quick)
+
+
+def trained_cell(dataset: str, choice: Choice) -> Cell:
+    options = QUICK_NETWORK if choice.quick else NETWORK
+    return Cell(trained_conversion, dataset, options=options, quick=choice.quick)
+
+
+def cells(choice: Choice) -> list[Cell]:
+    return [
+        cell
+        for dataset in choice.datasets or GRAPHS
+        for group in (random_cell(dataset, choice), trained_cell(dataset, choice))
+        for cell in group.seeded(choice.seeds)
+    ]
+
+
+def draw(choice: Choice, rows: Rows) -> list[Table | Figure]:
+    datasets = with_chosen(GRAPHS, choice.datasets)
+    cases = [
+        {"dataset": dataset, **case}
+        for dataset in datasets
+        for result in rows.results(random_cell(dataset, choice))
+        for case in result["cases"]
+    ]
+    trained = {dataset: results for dataset in datasets if (results := rows.results(trained_cell(dataset, choice)))}
+    held = [case for case in cases if not case["fails"]]
+    notes = [
+        f"{len(cases)} random cases, kappa = {KAPPA:g}. All assumptions hold in {len(held)} of them; in "
+        f"{sum(case['error'] <= case['bound'] for case in held)} of these the error is within the bound.",
+        *(f"{kind}: {text}." for kind, text in KINDS.items()),
+        "An assumption 'fails' as described in spikegcl.conversion. 'exponent': of T in the median error.",
+    ]
+    summary = plain_table("theorem", TITLE, [_count(kind, cases) for kind in KINDS] if cases else [], notes)
+    failures = plain_table(
+        "theorem-failures",
+        "Cases beyond the bound of the theorem: the worst for each assumption that fails",
+        [case for assumption in ASSUMPTIONS if (case := _worst(assumption, cases))],
+        ["Only cases in which no other assumption fails, where there are such."],
+    )
+    networks = plain_table(
+        "theorem-trained",
+        "A trained ReLU graph network as a spiking one, by number of steps",
+        [record for dataset, results in trained.items() for record in _trained(dataset, results)],
+        [
+            "Two layers of 16 units, trained to classify, scaled to activations of at most 1. Errors are distances "
+            "between rates and activations at a node.",
+        ],
+    )
+    tables: list[Table | Figure] = [summary, failures, networks]
+    return [*tables, Figure("theorem", lambda canvas: _paint(canvas, cases, trained), (3.4, 4.4))] if cases else tables
+
+
+def _count(kind: str, cases: list[dict[str, Any]]) -> dict[str, Any]:
+    own = [case for case in cases if case["kind"] == kind]
+    held = [case for case in own if not case["fails"]]
+    medians = _medians(own)
+    exponent = np.polyfit(np.log(list(medians)), np.log(list(medians.values())), 1)[0] if len(medians) > 1 else None
+    return {
+        "kind": kind,
+        "cases": len(own),
+        "all hold": len(held),
+        "of these within": sum(case["error"] <= case["bound"] for case in held),
+        **{f"{name} fails": sum(name in case["fails"] for case in own) for name in ASSUMPTIONS},
+        "of these beyond": sum(case["error"] > case["bound"] for case in own if case["fails"]),
+        "exponent": None if exponent is None else round(float(exponent), 2),
+    }
+
+
+def _medians(cases: list[dict[str, Any]]) -> dict[int, float]:
+    """Median error by number of steps."""
+    steps = sorted({case["steps"] for case in cases})
+    return {count: float(np.median([case["error"] for case in cases if case["steps"] == count])) for count in steps}
+
+
+def _worst(assumption: str, cases: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """The case furthest beyond the bound in which the assumption fails, alone if possible."""
+    failing = [case for case in cases if assumption in case["fails"] and case["error"] > case["bound"]]
+    alone = [case for case in failing if case["fails"] == [assumption]] or failing
+    if not alone:
+        return None
+    worst = max(alone, key=lambda case: case["error"] / case["bound"])
+    return {
+        **worst,
+        "fails": ", ".join(worst["fails"]),
+        "error / bound": worst["error"] / worst["bound"],
+    }
+
+
+def _trained(dataset: str, results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Means over the seeds, by number of steps."""
+    records = []
+    for count in results[0]["points"]:
+        points = [result["points"][count] for result in results]
+        means = {name: float(np.mean([point[name] for point in points])) for name in points[0] if name != "fails"}
+        failed = {name: sum(name in point["fails"] for point in points) for name in ASSUMPTIONS}
+        records.append(
+            {
+                "dataset": dataset,
+                "T": int(count),
+                "seeds": len(points),
+                "largest error": means["error"],
+                "bound": means["bound"],
+                "mean error": means["mean error"],
+                "mean target": means["mean target"],
+                "lowest membrane": means["low"],
+                "highest membrane": means["high"],
+                "fails": ", ".join(name for name, times in failed.items() if times),
+                "accuracy of rates (%)": 100 * means["test accuracy, rates"],
+                "accuracy of network (%)": 100 * means["test accuracy, network"],
+            }
+        )
+    return records
+
+
+def _paint(canvas: Any, cases: list[dict[str, Any]], trained: dict[str, list[dict[str, Any]]]) -> None:
+    above, below = canvas.subplots(2, 1, sharex=True)
+    for number, kind in enumerate(KINDS):
+        own = [case for case in cases if case["kind"] == kind]
+        shift = 2 ** (0.16 * (number - 1.5))  # kinds side by side at each T
+        for holds in (True, False):
+            shown = [case for case in own if (not case["fails"]) == holds]
+            above.scatter(
+                [case["steps"] * shift for case in shown],
+                [case["error"] / case["bound"] for case in shown],
+                s=9,
+                marker=MARKERS[number],
+                facecolors=COLOURS[number] if holds else "none",
+                edgecolors=COLOURS[number],
+                linewidths=0.5,
+            )
+        medians = _medians(own)
+        below.plot(list(medians), list(medians.values()), label=kind, color=COLOURS[number], marker=MARKERS[number])
+    for number, (dataset, results) in enumerate(trained.items(), len(KINDS)):
+        points = {record["T"]: record["mean error"] for record in _trained(dataset, results)}
+        colour = COLOURS[number % len(COLOURS)]
+        below.plot(list(points), list(points.values()), label=f"trained, {dataset}", color=colour, linestyle="--")
+    steps = np.array(sorted({case["steps"] for case in cases}), float)
+    below.plot(steps, 1 / steps, label="1 / T", color="black", linewidth=0.8, linestyle=":")
+    above.axhline(1, color="black", linewidth=0.8)
+    for axes, label in ((above, "error / bound"), (below, "error")):
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        axes.set_ylabel(label)
+    below.set_xticks(steps, [f"{count:g}" for count in steps])
+    below.set_xlabel("time steps T")
+    above.set_title("filled: all assumptions hold")
+    canvas.legend(*below.get_legend_handles_labels(), loc="outside lower center", ncols=3)
+
+
+EXPERIMENTS = (Experiment("theorem", TITLE, cells, draw),)
