@@ -19,6 +19,7 @@ from spikegcl.commands import (
     estimate,
     export,
     methods,
+    prepare,
     probe,
     report,
     reproduce,
@@ -31,6 +32,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 for command in (
     train.demo,
     train.train,
+    prepare.prepare,
     embed.embed,
     search.search,
     probe.probe,

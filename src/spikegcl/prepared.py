@@ -144,7 +144,7 @@ def write_manifest(
     columns: Sequence[str] | None = None,
     classes: Sequence[str] | None = None,
     skipped: dict[str, int] | None = None,
-) -> None:
+) -> dict[str, Any]:
     """Finish a folder whose array files are all written: counts, the graph's hash and the checksum of every file."""
     files = sorted(path for path in folder.iterdir() if path.suffix in (".npy", ".arrow"))
     manifest = {
@@ -164,6 +164,7 @@ def write_manifest(
         with path.open("rb") as file:
             os.fsync(file.fileno())
     write_text(folder / MANIFEST, json.dumps(manifest, indent=1) + "\n")
+    return manifest
 
 
 def save_prepared(graph: Graph, path: str | Path, *, force: bool = False) -> None:

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("spikegcl")
 
 _ARRAYS = (".npy", ".npz")
-_SOURCE = frozenset({"source", "src", "from", "u", "node1", "node_1", "id1", "id_1", "head"})
-_TARGET = frozenset({"target", "dst", "dest", "to", "v", "node2", "node_2", "id2", "id_2", "tail"})
-_ID = frozenset({"id", "node", "node_id", "nodeid"})
-_PART_OF = {"train": 0, "0": 0, "val": 1, "valid": 1, "validation": 1, "1": 1, "test": 2, "2": 2, "": -1, "-1": -1}
+SOURCE = frozenset({"source", "src", "from", "u", "node1", "node_1", "id1", "id_1", "head"})
+TARGET = frozenset({"target", "dst", "dest", "to", "v", "node2", "node_2", "id2", "id_2", "tail"})
+ID = frozenset({"id", "node", "node_id", "nodeid"})
+PART_OF = {"train": 0, "0": 0, "val": 1, "valid": 1, "validation": 1, "1": 1, "test": 2, "2": 2, "": -1, "-1": -1}
 
 
 def read_graph(
@@ -168,7 +168,7 @@ def _open_folder(folder: Path, features: Any, labels: Any, split: Any) -> Graph:
 
 
 def _read_edges(path: str | Path) -> Table:
-    table = read_table(path, (_SOURCE, _TARGET), numbers=True)
+    table = read_table(path, (SOURCE, TARGET), numbers=True)
     if len(table.columns) > 3:
         raise ReadError(f"{path}: {len(table.columns)} columns; keep source, target and at most one weight")
     if len(table.columns) == 3:
@@ -187,7 +187,7 @@ def _read_features(path: str | Path) -> tuple[NDArray[Any], Any, list[str] | Non
         if matrix.ndim != 2:
             raise FeatureError(f"{path} has shape {matrix.shape}; features are a matrix with one row per node")
         return np.arange(matrix.shape[0]), matrix, None
-    table = read_table(path, (_ID,), numbers=True)
+    table = read_table(path, (ID,), numbers=True)
     table.check_unique(FeatureError)
     ids = distinct_ids(table.columns[:1])
     if len(table.columns) == 1:
@@ -207,7 +207,7 @@ def _read_features(path: str | Path) -> tuple[NDArray[Any], Any, list[str] | Non
 
 def _read_keyed(path: Path, ids: NDArray[Any], ignore_unknown: bool) -> tuple[Table, NDArray[Any]]:
     """A table of id and value, and the node index of each of its rows (-1 where an unknown id is to be ignored)."""
-    table = read_table(path, (_ID,), numbers=False)
+    table = read_table(path, (ID,), numbers=False)
     if len(table.columns) != 2:
         raise ReadError(f"{path}: {len(table.columns)} columns; keep two, the node id and its value")
     table.check_unique(LabelError)
@@ -231,9 +231,9 @@ def _part_codes(parts: Iterable[Any], where: Callable[[int], str]) -> NDArray[np
     """0, 1, 2 for train, val, test and -1 for no part."""
     names = [str(part).strip().lower() for part in parts]
     for row, part in enumerate(names):
-        if part not in _PART_OF:
+        if part not in PART_OF:
             raise LabelError(f"{where(row)}: {part!r} is no part of a split; use train, val or test")
-    return np.array([_PART_OF[part] for part in names], np.int64)
+    return np.array([PART_OF[part] for part in names], np.int64)
 
 
 def _load(path: Path) -> Any:
