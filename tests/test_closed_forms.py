@@ -141,20 +141,21 @@ def test_components_are_those_of_the_dense_recipe(words, where, monkeypatch):
     y = unit(z @ np.linalg.svd(z)[2][:6].T)
     y = y - y.mean(0)
     y = y / np.sqrt((y**2).mean())
-    found = fit_components(words, 6).apply(words)
+    found = fit_components(words, 6)[1]
     found *= np.sign((found * y).sum(0))  # a component has no sign
     # With a sketch the lengths are right to a percent or two.
     assert np.abs(found - y).mean() < (0.05 if where == "sketched lengths" else 0.005)
 
 
 def test_components_are_limited_by_columns_and_nodes(words, pixels):
-    assert fit_components(pixels, 500).directions.shape == (64, 64)
-    assert fit_components(words.subgraph(np.arange(30)), 500).directions.shape == (120, 29)
+    assert fit_components(pixels, 500)[0].directions.shape == (64, 64)
+    assert fit_components(words.subgraph(np.arange(30)), 500)[0].directions.shape == (120, 29)
 
 
 def test_scores_of_old_nodes_stay_when_others_arrive_elsewhere(words):
     """Nodes without an edge to them: everything that was fitted is frozen."""
-    fitted = fit_components(words, 16)
+    fitted, scores = fit_components(words, 16)
+    assert np.array_equal(scores, fitted.apply(words))
     more = sp.block_diag([words.adjacency, words.adjacency[:40][:, :40]])
     grown = build_graph(more, sp.vstack([words.features, words.features[:40]]))
     np.testing.assert_allclose(fitted.apply(grown)[:300], fitted.apply(words), atol=1e-4)

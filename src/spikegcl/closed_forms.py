@@ -42,6 +42,9 @@ SKETCH = 512  # ... and estimated from so many random directions for more, to ab
 DENSE_BYTES = 2**28  # propagated features up to this size are kept as a dense matrix while components are fitted
 FIT_NODES = 2**16  # nodes a rotation is fitted on
 BLOCK = 64  # components and bits of one ITQ rotation
+ROTATED = 128  # the same in the compact preset: better than 64 on the validation nodes of four graphs (docs/compact.md)
+SINGLE_SHARE = 4  # one channel in so many reads a single column, ...
+SINGLE_RATE = 0.2  # ... and fires at this share of the nodes (docs/compact.md)
 OVERSAMPLED = 10  # directions beyond those asked for, as in scikit-learn
 POWER_ITERATIONS = 2  # of the randomised PCA: the spectrum of smoothed features falls quickly
 
@@ -187,7 +190,7 @@ TWO_HOPS = Propagation(2, 0.0)
 
 @dataclass(frozen=True, eq=False)
 class Propagated:
-    """Scaled and propagated features of a graph, row i times ``inverse[i]``; never all in memory.
+    """Scaled and propagated features of a graph, row i times ``inverse[i]``; all in memory (``kept``) only if small.
 
     A product with W columns propagates these, not the d columns of the features; P is symmetric, so the transposed
     product propagates its argument.
@@ -197,6 +200,7 @@ class Propagated:
     features: Centred
     propagation: Propagation
     inverse: Floats
+    kept: Floats | None = None
 
     def times(self, weight: Floats) -> Floats:
         return self.propagation.apply(self.operator, self.features.times(weight)) * self.inverse[:, None]
@@ -211,25 +215,32 @@ class Propagated:
             yield self.propagation.apply(self.operator, block) * self.inverse[:, None]
 
 
-def propagated(graph: Graph, scaling: Scaling, propagation: Propagation, *, unit: bool) -> Propagated:
+def propagated(
+    graph: Graph, scaling: Scaling, propagation: Propagation, *, unit: bool, keep: bool = False
+) -> Propagated:
     """Features of ``graph`` scaled and propagated, with ``unit`` rows of length one.
 
     Lengths are exact up to ``EXACT_COLUMNS`` columns; those of wider features are estimated from ``SKETCH`` random
-    directions, always the same ones.
+    directions, always the same ones. With ``keep`` a matrix of at most ``DENSE_BYTES`` stays in memory.
     """
     if graph.features is None:
         raise FeatureError("the graph has no features; give some, or use spikegcl.structural_features(graph)")
     count, width = graph.features.shape
     whole = Propagated(make_operator(graph), scaling.apply(graph.features), propagation, np.ones(count, np.float32))
+    kept = np.concatenate(list(whole.blocks()), axis=1) if keep and 4 * count * width <= DENSE_BYTES else None
     if not unit:
-        return whole
+        return dataclasses.replace(whole, kept=kept)
     if width <= EXACT_COLUMNS:
-        square = sum(np.square(block).sum(1) for block in whole.blocks())
+        blocks = whole.blocks() if kept is None else np.split(kept, range(CHUNK, width, CHUNK), axis=1)
+        square = sum(np.square(block).sum(1) for block in blocks)
     else:
         rng = np.random.default_rng(noise.derive("row lengths", width))
         directions = rng.standard_normal((width, SKETCH), dtype=np.float32) / np.float32(np.sqrt(SKETCH))
         square = np.square(whole.times(directions)).sum(1)
-    return Propagated(whole.operator, whole.features, propagation, _inverse(np.sqrt(square)))
+    inverse = _inverse(np.sqrt(square))
+    if kept is not None:
+        kept *= inverse[:, None]
+    return dataclasses.replace(whole, inverse=inverse, kept=kept)
 
 
 # --------------------------------------------------------------------------------------------------- components
@@ -254,7 +265,12 @@ class Components:
 
     def apply(self, graph: Graph) -> Floats:
         """Scores of every node, N x k, by falling variance."""
-        return (self._raw(graph) - self.offset) * np.float32(self.scale)
+        return self._scores(propagated(graph, self.scaling, self.propagation, unit=self.unit))
+
+    def leading_columns(self, count: int, variance: Floats) -> Floats:
+        """The ``count`` feature columns that vary most, as combinations of scores with this ``variance``: k x count."""
+        widest = np.argsort(-(np.square(self.directions) @ variance), kind="stable")[:count]
+        return np.ascontiguousarray(self.directions[widest].T)
 
     def arrays(self) -> dict[str, Floats]:
         """What a file has to keep, beside :meth:`constants`; :meth:`restore` is the way back."""
@@ -278,10 +294,11 @@ class Components:
             arrays["centre"], arrays["offset"], constants["scale"],
         )  # fmt: skip
 
-    def _raw(self, graph: Graph) -> Floats:
-        scores = propagated(graph, self.scaling, self.propagation, unit=self.unit).times(self.directions) - self.centre
-        rows: Floats = unit_rows(scores) if self.unit else scores
-        return rows
+    def _scores(self, rows: Propagated) -> Floats:
+        scores = rows.times(self.directions) - self.centre
+        if self.unit:
+            scores = unit_rows(scores)
+        return (scores - self.offset) * np.float32(self.scale)
 
 
 def fit_components(
@@ -292,20 +309,22 @@ def fit_components(
     scaling: str = "auto",
     unit: bool = True,
     seed: int = 0,
-) -> Components:
-    """The first ``count`` components (at most d and N - 1), by a randomised singular value decomposition."""
+) -> tuple[Components, Floats]:
+    """The first ``count`` components (at most d and N - 1), by a randomised singular value decomposition.
+
+    Returns them with the scores of ``graph``: what ``apply`` would give, without propagating again.
+    """
     scale = fit_scaling(graph.features, scaling)
-    rows = propagated(graph, scale, propagation, unit=unit)
+    rows = propagated(graph, scale, propagation, unit=unit, keep=True)
     nodes, width = rows.features.shape
     count = min(count, width, nodes - 1)
     mean = rows.transposed_times(np.full((nodes, 1), 1 / nodes, np.float32))[:, 0]
     directions = _principal_directions(rows, mean, count, noise.derive(seed, "components"))
     fitted = Components(scale, propagation, unit, directions, mean @ directions, np.zeros(count, np.float32), 1.0)
-    raw = fitted._raw(graph)
-    deviation = float(np.sqrt(raw.var(axis=0, dtype=np.float64).mean()))
-    return Components(
-        scale, propagation, unit, directions, fitted.centre, raw.mean(0), 1 / deviation if deviation > 0 else 1.0
-    )
+    scores = fitted._scores(rows)
+    deviation = float(np.sqrt(scores.var(axis=0, dtype=np.float64).mean()))
+    fitted = dataclasses.replace(fitted, offset=scores.mean(0), scale=1 / deviation if deviation > 0 else 1.0)
+    return fitted, (scores - fitted.offset) * np.float32(fitted.scale)
 
 
 def blank_components(columns: int, count: int, propagation: Propagation = PPR) -> Components:
@@ -324,9 +343,8 @@ def _principal_directions(rows: Propagated, mean: Floats, count: int, seed: int)
     Martinsson and Tropp, 2011), because scikit-learn's takes arrays alone.
     """
     nodes, width = rows.features.shape
-    if nodes * width * 4 <= DENSE_BYTES:
-        dense = np.concatenate(list(rows.blocks()), axis=1) - mean
-        found = randomized_svd(dense, count, n_iter=POWER_ITERATIONS, random_state=seed)[2]
+    if rows.kept is not None:
+        found = randomized_svd(rows.kept - mean, count, n_iter=POWER_ITERATIONS, random_state=seed)[2]
         directions: Floats = np.ascontiguousarray(found.T, np.float32)
         return directions
 
@@ -383,6 +401,23 @@ def fit_itq(scores: Floats, bits: int, *, seed: int = 0, iterations: int = 25, b
             rotation = (left @ right).T
         rotations.append(rotation)
     return Rotation(np.ascontiguousarray(np.concatenate(rotations, axis=1)[:, :bits]))
+
+
+def fit_channels(components: Components, scores: Floats, bits: int, *, seed: int = 0) -> tuple[Floats, Floats]:
+    """Where the channels of the compact preset start: directions (k x bits) and the share of nodes each fires at.
+
+    Three channels in four are ITQ rotations and fire at half of the nodes; every fourth reads a single feature column,
+    as far as the components tell it, and fires at the nodes where that column is largest. Both kinds are spread evenly
+    over the bits, so that the first steps of a code are a code of the same kind.
+    """
+    single = components.leading_columns(bits // SINGLE_SHARE, scores.var(0))
+    rotated = fit_itq(scores, bits - single.shape[1], seed=seed, block=ROTATED).directions
+    padded = np.pad(rotated, ((0, len(single) - len(rotated)), (0, 0)))
+    kinds = ((padded, 0.5), (single, SINGLE_RATE))
+    place = np.concatenate([(np.arange(kind.shape[1]) + 0.5) / max(1, kind.shape[1]) for kind, _ in kinds])
+    order = np.argsort(place, kind="stable")
+    rates = np.concatenate([np.full(kind.shape[1], rate, np.float32) for kind, rate in kinds])
+    return np.ascontiguousarray(np.concatenate([kind for kind, _ in kinds], axis=1)[:, order]), rates[order]
 
 
 @dataclass(frozen=True, eq=False)

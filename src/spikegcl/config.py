@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Config(Settings):
-    """Settings of the model and its training. The paper's symbol stands in brackets where there is one."""
+    """Settings of the model and its training; the defaults are the preset ``contrastive``.
+
+    The paper's symbol stands in brackets where there is one.
+    """
 
     # Codes: bits per node = steps * channels. 0 lets the graph decide (see `fit_to_graph`).
     bits: int = 0  # if given, it decides: channels are the divisor nearest to `channels`, and steps follow
@@ -96,9 +99,9 @@ class Config(Settings):
     }
 
 
-# The preset `compact`, for any graph: every step reads all components of the propagated features, and a neuron fires
-# where its current exceeds the median over the training graph. It starts from ITQ rotations of the components; training
-# (spikes predict clusters) is off, because it has not been shown to gain anything over that start (docs/compact.md).
+# The preset `compact`, for any graph: every step reads all components of the propagated features. Its channels start
+# as ITQ rotations and single columns, spikes are trained to predict soft clusters, and a neuron fires at a fixed share
+# of the training graph's nodes (docs/compact.md has what was tried).
 COMPACT: dict[str, Any] = {
     "steps": 8,
     "channels": 32,
@@ -115,7 +118,7 @@ COMPACT: dict[str, Any] = {
     "objective": "clusters",
     "head_width": 1,
     "edge_drop": 0.3,
-    "epochs": 0,
+    "epochs": 10,
 }
 
 
@@ -132,21 +135,26 @@ def read_config(path: Path) -> Config:
 
 
 def preset(name: str, dataset: str) -> Config:
-    """A shipped setting: ``default`` and ``compact`` for any graph, ``paper`` for the datasets of the paper.
+    """A shipped setting.
+
+    ``compact``, also called ``default``, and ``contrastive`` (the paper's model and objective, sized by the graph) are
+    for any graph; ``paper`` has the published settings of the paper's datasets.
 
     >>> preset("paper", "photo").steps
     15
     """
-    if name == "default":
-        return Config()
-    if name == "compact":
+    if name in ("compact", "default"):
         return from_mapping(COMPACT)
+    if name == "contrastive":
+        return Config()
     if name != "paper":
-        raise PresetMissingError(f"unknown preset {name!r}; choose default, compact or paper")
+        raise PresetMissingError(f"unknown preset {name!r}; choose compact, contrastive or paper")
     tables = tomllib.loads((resources.files("spikegcl") / "presets" / "paper.toml").read_text("utf-8"))
     if dataset not in tables:
         known = ", ".join(key for key in tables if key != "all")
-        raise PresetMissingError(f"the paper has no settings for {dataset!r}, only for {known}; use the default preset")
+        raise PresetMissingError(
+            f"the paper has no settings for {dataset!r}, only for {known}; use compact"
+        )
     return from_mapping({**tables["all"], **tables[dataset]})
 
 

@@ -47,7 +47,7 @@ class SpikeGCLEmbedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     output : ``bits`` (uint8, N x bits, what a classifier reads), ``packed`` (uint8, N x ceil(bits / 8)) or ``rate``
         (float32, N x channels: the share of steps in which a channel fires).
-    preset : ``default``, ``compact``, or ``paper`` for a Graph called like a dataset of the paper.
+    preset : ``compact``, ``contrastive``, or ``paper`` for a Graph called like a dataset of the paper.
     seed : same seed, same bits.
     device : torch device.
     bits, steps, channels, ... : the settings of :class:`~spikegcl.Config`; None keeps the preset's.
@@ -71,7 +71,7 @@ class SpikeGCLEmbedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self,
         *,
         output: Literal["bits", "packed", "rate"] = "bits",
-        preset: str = "default",
+        preset: str = "compact",
         seed: int = 0,
         device: str = "cpu",
         bits: int | None = None,

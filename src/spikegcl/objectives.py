@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -23,6 +24,7 @@ CLUSTERED = 64  # components the clusters are made from: later ones are mostly n
 SHRINK = 2e-4  # L2 on the maps from spikes to clusters
 MAP_RATE = 10  # their learning rate, relative to the encoder's
 BATCH, BATCHES = 1024, 20  # nodes of a step, steps of an epoch
+SAMPLE = 2**16  # nodes the clusters are made from
 WARM_UP = 0.1  # share of the steps in which the learning rate rises; it falls to zero in the others
 
 
@@ -80,20 +82,35 @@ class Margin:
         _restore_optimiser(self.optimiser, state)
 
 
-class Clusters:
-    """Spikes predict, by linear maps, which cluster of the components a node belongs to, at several resolutions.
+@dataclass(frozen=True)
+class Clustering:
+    """Soft clusters of score rows (N x k): ``centres`` K x k; ``width`` is the typical squared distance between a row's
+    nearest centre and its second, beyond the nearest."""
 
-    loss = mean over K of cross-entropy(map_K(2 s - 1), cluster_K) / log K. In training a current is standardised over
-    the batch and fires above zero; afterwards every channel's bias is moved so that half of the nodes fire.
+    centres: Tensor
+    width: float
+
+    def memberships(self, rows: Tensor) -> Tensor:
+        """Rows n x k or wider -> shares n x K: softmax(-squared distance / width)."""
+        return torch.softmax(-_squared_distances(rows[:, : self.centres.shape[1]], self.centres) / self.width, 1)
+
+
+class Clusters:
+    """Spikes predict, by linear maps, the soft clusters of the components a node belongs to, at several resolutions.
+
+    loss = mean over K of cross-entropy(map_K(2 s - 1), memberships_K) / log K. In training a current is standardised
+    over the batch and fires where it would have fired before training; afterwards every channel's bias is moved so that
+    its share of the nodes fires.
     """
 
     def __init__(self, session: Session) -> None:
         self.session, config, model = session, session.config, session.model
         device = model.head.device
         self.inputs = session.features.gather(session.clean.columns, 0, session.groups.columns)
-        self.targets = [labels.to(device) for labels in _cluster(self.inputs.cpu(), session.seed)]
-        sizes = [int(labels.max()) + 1 for labels in self.targets]
+        self.targets = _cluster(self.inputs, session.seed)
+        sizes = [len(target.centres) for target in self.targets]
         self.maps = [torch.zeros(model.bits + 1, size, device=device).requires_grad_() for size in sizes]
+        self.thresholds = _quantiles(self._current(self.inputs[:SAMPLE]).detach(), 1 - session.rates.flatten())
         rates: list[dict[str, Any]] = [
             {"params": [model.encoder.first.weight], "lr": config.lr},
             {"params": self.maps, "lr": MAP_RATE * config.lr},
@@ -121,7 +138,7 @@ class Clusters:
             total += float(loss.detach())
             assert current.grad is not None
             norms += current.grad.view(-1, model.steps, model.channels).norm(dim=(0, 2)).cpu()
-        self.session.centre()
+        self.session.settle_thresholds()
         return total / BATCHES, (norms / BATCHES).tolist()
 
     def state(self) -> dict[str, Tensor]:
@@ -143,11 +160,11 @@ class Clusters:
 
     def _loss(self, current: Tensor, batch: Tensor) -> Tensor:
         config = self.session.config
-        signs = 2 * fire(current, config.surrogate, config.alpha) - 1
+        signs = 2 * fire(current - self.thresholds, config.surrogate, config.alpha) - 1
         loss = signs.new_zeros(())
         for weight, target in zip(self.maps, self.targets, strict=True):
-            logits = signs @ weight[:-1] + weight[-1]
-            loss = loss + F.cross_entropy(logits, target[batch]) / math.log(len(weight[0]))
+            logits, shares = signs @ weight[:-1] + weight[-1], target.memberships(self.inputs[batch])
+            loss = loss + F.cross_entropy(logits, shares) / math.log(len(target.centres))
             loss = loss + SHRINK * weight[:-1].square().sum()
         return loss / len(self.maps)
 
@@ -171,15 +188,30 @@ def _restore_optimiser(optimiser: torch.optim.Optimizer, state: dict[str, Tensor
     optimiser.load_state_dict(held)
 
 
-def _cluster(scores: Tensor, seed: int) -> list[Tensor]:
-    """Cluster numbers (int64, N) of the nodes at every level that leaves ten nodes a cluster; at least the first."""
+def _cluster(scores: Tensor, seed: int) -> list[Clustering]:
+    """Clusterings at every level that leaves ten nodes a cluster; at least one. Made from at most SAMPLE nodes."""
     from sklearn.cluster import MiniBatchKMeans
 
-    rows = scores[:, :CLUSTERED].numpy()
+    sample = torch.randperm(len(scores), generator=noise.generator(seed, "sample"))[:SAMPLE].to(scores.device)
+    rows = scores[sample, :CLUSTERED]
     levels = [level for level in LEVELS if 10 * level <= len(rows)] or [min(2, len(rows))]
-    state = noise.derive(seed, "clusters")
-    found = (MiniBatchKMeans(level, batch_size=BATCH, n_init=1, random_state=state).fit(rows) for level in levels)
-    return [torch.from_numpy(fitted.labels_).long() for fitted in found]
+    state, found = noise.derive(seed, "clusters"), []
+    for level in levels:
+        fitted = MiniBatchKMeans(level, batch_size=BATCH, n_init=1, random_state=state).fit(rows.cpu().numpy())
+        centres = torch.from_numpy(fitted.cluster_centers_).to(rows)
+        nearest = _squared_distances(rows, centres).topk(2, largest=False).values
+        found.append(Clustering(centres, max(1e-12, float((nearest[:, 1] - nearest[:, 0]).median()))))
+    return found
+
+
+def _squared_distances(rows: Tensor, centres: Tensor) -> Tensor:
+    return torch.cdist(rows, centres, compute_mode="use_mm_for_euclid_dist").square()
+
+
+def _quantiles(values: Tensor, shares: Tensor) -> Tensor:
+    """The value that ``shares`` (W) of the rows of each column of ``values`` (n x W) do not exceed."""
+    rank = (shares.to(values.device) * (len(values) - 1)).long()
+    return values.sort(0).values.gather(0, rank[None])[0]
 
 
 OBJECTIVES: dict[str, Callable[[Session], Objective]] = {"margin": Margin, "clusters": Clusters}

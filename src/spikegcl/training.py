@@ -12,7 +12,7 @@ import torch
 
 from spikegcl import neurons, noise
 from spikegcl.augment import clean_view, corrupt
-from spikegcl.config import Config, fit_to_graph
+from spikegcl.config import Config, fit_to_graph, preset
 from spikegcl.errors import FeatureError, LabelError
 from spikegcl.groups import make_groups
 from spikegcl.inductive import match_columns, training_order
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 # P X of the clean graph is kept over epochs when it is smaller than this (bytes): it saves a product per embedding.
 KEEP_PROPAGATED = 2**29
-ROTATED = 128  # components of one rotation: better than 64 on the validation nodes of four graphs (docs/compact.md)
 CALIBRATION_NODES = 1024
 CALIBRATION_PASSES = 10  # after ten passes the initial statistics weigh 0.9^20 = 12 %
 
@@ -94,8 +93,8 @@ class Session:
         self.config = fit_to_graph(config, graph)
         self.graph, components = graph, None
         if self.config.inputs == "components":
-            components = _fit_components(graph, self.config, seed)
-            graph = graph.with_features(components.apply(graph))
+            components, scores = _fit_components(graph, self.config, seed)
+            graph = graph.with_features(scores)
         self.groups = make_groups(graph, self.config.steps, self.config.grouping, seed)
         self.model = SpikeGCL(self.config, self.groups, seed).to(device)
         self.model.inputs = components
@@ -107,7 +106,7 @@ class Session:
         if self.config.threshold == 0:
             self._calibrate_threshold()
         if components is not None:
-            self._rotate()
+            self._start(components)
 
     def _clean(self) -> View:
         """The view that is embedded, with P X kept where it will be used and fits."""
@@ -168,22 +167,22 @@ class Session:
         model.neuron.neuron = replace(neuron, threshold=self.config.threshold)
 
     @torch.no_grad()
-    def _rotate(self) -> None:
-        """Start the first layer from ITQ rotations of the components, with currents of unit deviation."""
-        from spikegcl.closed_forms import fit_itq
+    def _start(self, components: Components) -> None:
+        """Start the first layer where no gradient is needed: rotations and single columns, currents of deviation 1."""
+        from spikegcl.closed_forms import fit_channels
 
         scores = self.features.gather(self.clean.columns, 0, self.groups.columns)
-        fitted = fit_itq(scores.cpu().numpy(), self.model.bits, seed=self.seed, block=ROTATED)
-        rotation = torch.from_numpy(fitted.directions)
-        deviation = (scores[:, : len(rotation)] @ rotation.to(scores.device)).std(0).clamp(min=1e-12)
+        found, rates = fit_channels(components, scores.cpu().numpy(), self.model.bits, seed=self.seed)
+        directions = torch.from_numpy(found).to(scores.device)
+        deviation = (scores @ directions).std(0).clamp(min=1e-12)
         weight = self.model.encoder.first.weight.view(self.groups.steps, self.groups.columns, -1)
-        scaled = (rotation.to(scores.device) / deviation).view(len(rotation), self.groups.steps, -1)
-        weight.zero_()[:, : len(rotation)] = scaled.transpose(0, 1)
-        self.centre()
+        weight.copy_((directions / deviation).view(len(directions), self.groups.steps, -1).transpose(0, 1))
+        self.rates = torch.from_numpy(rates).view(self.groups.steps, -1)
+        self.settle_thresholds()
 
     @torch.no_grad()
-    def centre(self) -> None:
-        """Move every channel's bias so that half of the nodes fire: the membrane's median meets the threshold."""
+    def settle_thresholds(self) -> None:
+        """Move every channel's bias so that its share of the nodes (``rates``) fires at the one threshold."""
         model, neuron = self.model, self.model.neuron
         membrane = model.rest(self.clean)
         with model.frozen():
@@ -192,14 +191,15 @@ class Session:
                 current = model.encoder.currents(self.clean, step, 1).dense()
                 charged = neurons.charge(neuron.neuron, current, membrane, neuron.tau)
                 gain = 1.0 if neuron.neuron.kind == "IF" else float(neuron.tau)
-                ordered, half = charged.sort(0).values, (len(charged) + 1) // 2
-                middle = (ordered[half - 1] + ordered[min(half, len(charged) - 1)]) / 2  # between two nodes, on neither
-                shift = (neuron.neuron.threshold - middle) * gain
+                silent = len(charged) - (self.rates[step] * len(charged)).long().to(charged.device)
+                bounds = torch.stack([silent - 1, silent.clamp(max=len(charged) - 1)]).clamp(min=0)
+                between = charged.sort(0).values.gather(0, bounds).mean(0)  # between two nodes, on neither
+                shift = (neuron.neuron.threshold - between) * gain
                 bias += shift
                 membrane = neuron(current + shift, membrane)[1]
 
 
-def _fit_components(graph: Graph, config: Config, seed: int) -> Components:
+def _fit_components(graph: Graph, config: Config, seed: int) -> tuple[Components, NDArray[np.float32]]:
     from spikegcl.closed_forms import component_count, fit_components
 
     return fit_components(graph, config.components or component_count(config.steps * config.channels), seed=seed)
@@ -217,11 +217,13 @@ def train(
 ) -> Trained:
     """Train SpikeGCL on ``graph`` and return the model with its codes; zero epochs give the untrained encoder.
 
+    Without ``config`` the preset ``compact`` is trained.
+
     Labels and ``split`` are looked at only if ``config`` selects or stops by validation accuracy, and then only those
     of training and validation nodes. ``checkpoints`` are written after epochs, and the newest of this seed is taken
     up: whoever gives them sees to it that graph, config and device are those they were written with.
     """
-    config = config or Config()
+    config = config or preset("compact", graph.name)
     judged = "validation" in (config.select, config.stop)
     if judged and (graph.labels is None or split is None):
         raise LabelError("selecting or stopping by validation accuracy needs labels and a split; set select=last")

@@ -59,8 +59,8 @@ def fit_untrained(
 
 
 def untrained_preset(name: str, dataset: str) -> Config:
-    """``default``: the paper's encoder on any graph; else the presets of SpikeGCL."""
-    return Config() if name == "default" else preset(name, dataset)
+    """The paper's encoder by default, on any graph; else the presets of SpikeGCL."""
+    return preset("contrastive" if name == "default" else name, dataset)
 
 
 # --------------------------------------------------------------------------------------------------- projection
@@ -152,7 +152,7 @@ def settle(shape: Shape, settings: ClosedFormSettings) -> ClosedFormSettings:
 
 def fit_closed_form(graph: Graph, settings: ClosedFormSettings, seed: int) -> ClosedForm:
     """Components, rotation and medians of ``graph``."""
-    components = closed_forms.fit_components(
+    components, scores = closed_forms.fit_components(
         graph,
         settings.components,
         propagation=Propagation(settings.hops, settings.restart),
@@ -160,7 +160,6 @@ def fit_closed_form(graph: Graph, settings: ClosedFormSettings, seed: int) -> Cl
         unit=settings.unit,
         seed=seed,
     )
-    scores = components.apply(graph)
     if settings.rotation == "itq":
         rotation = closed_forms.fit_itq(
             scores, settings.bits, seed=seed, iterations=settings.iterations, block=settings.block

@@ -23,6 +23,7 @@ Output = Annotated[Path, typer.Option("-o", "--output", help="Run folder to writ
 Features = Annotated[Path | None, typer.Option(help="Features: .npy, scipy .npz, or CSV/Parquet keyed by id.")]
 Labels = Annotated[Path | None, typer.Option(help="Labels: CSV/Parquet keyed by id, or .npy by row.")]
 SplitFile = Annotated[Path | None, typer.Option("--split", help="Split: CSV/Parquet with id and part.")]
+PRESET_HELP = "compact (the default) or contrastive (any graph), paper (its datasets); other methods have their own."
 Device = Annotated[str, typer.Option(help="torch device: cpu, cuda, ...")]
 
 

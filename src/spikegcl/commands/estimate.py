@@ -8,13 +8,13 @@ from typing import Annotated
 
 import typer
 
-from spikegcl.commands.common import DataRoot, Features, Json, console, load, table, with_settings
+from spikegcl.commands.common import PRESET_HELP, DataRoot, Features, Json, console, load, table, with_settings
 
 
 def estimate(
     graph: Annotated[str, typer.Argument(help="A dataset's name (see `spikegcl datasets`) or an edge list file.")],
     features: Features = None,
-    preset: Annotated[str, typer.Option(help="default or compact (any graph), or paper (its datasets).")] = "default",
+    preset: Annotated[str, typer.Option(help=PRESET_HELP)] = "default",
     settings: Annotated[list[str] | None, typer.Option("--set", help="key=value, may be repeated.")] = None,
     data_root: DataRoot = None,
     json_: Json = False,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from spikegcl.commands.common import (
+    PRESET_HELP,
     DataRoot,
     Device,
     Features,
@@ -46,7 +47,7 @@ def train(
     method: Annotated[
         str, typer.Option(help="spikegcl, another of `spikegcl methods`, or a float one with +sign.")
     ] = "spikegcl",
-    preset: Annotated[str, typer.Option(help="default or compact (any graph), or paper (its datasets).")] = "default",
+    preset: Annotated[str, typer.Option(help=PRESET_HELP)] = "default",
     bits: Annotated[int | None, typer.Option(min=1, help="Bits per node, for methods that take a number.")] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", help="key=value, may be repeated.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="First seed; its model and codes are kept.")] = 0,
