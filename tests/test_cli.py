@@ -15,7 +15,7 @@ import scipy.sparse as sp
 
 from commands import FAST, options
 from spikegcl.codes import open_codes
-from spikegcl.config import Config
+from spikegcl.config import preset
 from spikegcl.training import train
 
 
@@ -50,7 +50,7 @@ def test_files_with_string_ids_give_the_bits_of_the_in_memory_path(run, files):
     graph, paths = files
     assert run("train", *options(paths), *FAST, "--seed", 1, "-o", "r")[0] == 0
     codes = open_codes("r/codes.arrow")
-    expected = train(graph, Config(epochs=2, channels=8, steps=4), seed=1).codes
+    expected = train(graph, preset("compact", "").replace(epochs=2, channels=8, steps=4), seed=1).codes
     assert codes.ids.tolist() == graph.ids.tolist()
     assert np.array_equal(codes.packed, expected)
 
@@ -156,8 +156,12 @@ BAD = {
     "setting of the wrong type": (lambda f, d: ["digits", "--set", "steps=many"], 1, ["steps"]),
     "setting out of range": (lambda f, d: ["digits", "--set", "dropout=1.5"], 1, ["dropout", "between"]),
     "setting without a value": (lambda f, d: ["digits", "--set", "steps"], 2, ["key=value"]),
-    "more steps than columns": (lambda f, d: ["digits", "--set", "steps=65"], 1, ["lower steps"]),
-    "unknown preset": (lambda f, d: ["digits", "--preset", "best"], 1, ["best", "compact or paper"]),
+    "more steps than columns": (
+        lambda f, d: ["digits", "--preset", "contrastive", "--set", "steps=65"],
+        1,
+        ["lower steps"],
+    ),
+    "unknown preset": (lambda f, d: ["digits", "--preset", "best"], 1, ["best", "contrastive or paper"]),
     "paper preset for another graph": (lambda f, d: ["digits", "--preset", "paper"], 1, ["no settings"]),
     "unknown probe": (lambda f, d: ["digits", "--probe", "svm"], 2, ["svm"]),
     "files given with a dataset": (lambda f, d: ["digits", "--labels", f["labels"]], 1, ["leave the file options out"]),

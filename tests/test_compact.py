@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -11,12 +11,11 @@ import torch
 from spikegcl import export
 from spikegcl.bits import unpack
 from spikegcl.checkpoint import load_model, save_model
-from spikegcl.closed_forms import blank_components, fit_channels
+from spikegcl.closed_forms import OWN, PPR, blank_components, fit_channels, fit_components
 from spikegcl.config import fit_to_graph, preset
 from spikegcl.datasets import load_dataset, make_split
 from spikegcl.energy import count, energies
-from spikegcl.errors import ConfigError
-from spikegcl.estimate import estimate
+from spikegcl.estimate import Machine, Work, estimate
 from spikegcl.floors import projection
 from spikegcl.graph import build_graph
 from spikegcl.objectives import Clustering, Clusters
@@ -158,6 +157,21 @@ def test_one_setting_works_on_every_kind_of_graph(make):
     assert ((rates >= 0.1) & (rates < 0.8)).all()
 
 
-def test_estimates_say_that_they_do_not_cover_components(graph):
-    with pytest.raises(ConfigError, match="components"):
-        estimate(graph, COMPACT, machine=object())
+def test_an_estimate_grows_with_bits_and_counts_the_model_that_is_trained(graph, trained):
+    machine = Machine(Work(*([1e-9] * len(fields(Work)))), startup=0.1, resident_mb=100.0)
+    small, large = (estimate(graph, COMPACT.replace(bits=bits), machine) for bits in (64, 1024))
+    assert small.parameters == sum(p.numel() for p in trained.model.parameters())
+    assert (small.bits, small.codes_mb) == (64, graph.num_nodes * 8 / 1e6)
+    assert small.peak_mb < large.peak_mb
+    assert small.seconds_total < large.seconds_total
+
+
+def test_features_are_propagated_only_where_neighbours_are_alike():
+    def chosen(homophily):
+        graph = load_dataset(f"sbm:nodes=600,classes=4,num_features=64,homophily={homophily}")
+        return fit_components(graph, 32)[0]
+
+    alike, opposed = chosen(0.8), chosen(0.0)
+    assert alike.propagation == PPR
+    assert opposed.propagation == OWN
+    assert "no more alike" in " ".join(opposed.describe())

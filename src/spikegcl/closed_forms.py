@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 CHUNK = 256  # columns propagated at a time
 EXACT_COLUMNS = 2048  # lengths of propagated rows are exact up to this many columns ...
+LIKENESS = 64  # random directions in which neighbours are compared
 SKETCH = 512  # ... and estimated from so many random directions for more, to about 3 %
 DENSE_BYTES = 2**28  # propagated features up to this size are kept as a dense matrix while components are fitted
 FIT_NODES = 2**16  # nodes a rotation is fitted on
@@ -186,6 +187,18 @@ class Propagation:
 
 PPR = Propagation()
 TWO_HOPS = Propagation(2, 0.0)
+OWN = Propagation(0, 0.0)  # a node's own features
+
+
+def choose_propagation(graph: Graph, features: Centred) -> Propagation:
+    """``PPR`` if the features of neighbours are more alike than those of two nodes drawn at random, else ``OWN``.
+
+    Alike: the mean cosine over the edges, of features projected to a few random directions and centred.
+    """
+    rng = np.random.default_rng(noise.derive("likeness", features.shape[1]))
+    values = unit_rows(features.times(rng.standard_normal((features.shape[1], LIKENESS), dtype=np.float32)))
+    values = unit_rows(values - values.mean(0))
+    return PPR if float(np.vdot(values, graph.adjacency @ values)) > 0 else OWN
 
 
 @dataclass(frozen=True, eq=False)
@@ -267,6 +280,28 @@ class Components:
         """Scores of every node, N x k, by falling variance."""
         return self._scores(propagated(graph, self.scaling, self.propagation, unit=self.unit))
 
+    def describe(self) -> tuple[str, ...]:
+        """What was chosen for this graph, and why, one sentence each."""
+        columns, count = self.directions.shape
+        features = {
+            "words": "bag of words (nothing negative, mostly zero), so idf weights and rows of unit length",
+            "standard": "real values, so columns are centred and divided by their deviation",
+        }
+        if self.propagation == OWN:
+            spread = "none: neighbours' features are no more alike than those of nodes drawn at random"
+        elif self.propagation.restart:
+            spread = (
+                f"personalised PageRank (restart {self.propagation.restart:g}, {self.propagation.hops} hops): "
+                "neighbours' features are alike, and a node keeps a part of its own"
+            )
+        else:
+            spread = f"{self.propagation.hops} hops"
+        return (
+            f"features: {features[self.scaling.kind]}",
+            f"propagation: {spread}",
+            f"components: {count} from {columns} columns",
+        )
+
     def leading_columns(self, count: int, variance: Floats) -> Floats:
         """The ``count`` feature columns that vary most, as combinations of scores with this ``variance``: k x count."""
         widest = np.argsort(-(np.square(self.directions) @ variance), kind="stable")[:count]
@@ -305,16 +340,19 @@ def fit_components(
     graph: Graph,
     count: int,
     *,
-    propagation: Propagation = PPR,
+    propagation: Propagation | None = None,
     scaling: str = "auto",
     unit: bool = True,
     seed: int = 0,
 ) -> tuple[Components, Floats]:
     """The first ``count`` components (at most d and N - 1), by a randomised singular value decomposition.
 
-    Returns them with the scores of ``graph``: what ``apply`` would give, without propagating again.
+    Without ``propagation`` the graph decides it (:func:`choose_propagation`). Returns the components with the scores of
+    ``graph``: what ``apply`` would give, without propagating again.
     """
     scale = fit_scaling(graph.features, scaling)
+    if propagation is None:
+        propagation = choose_propagation(graph, scale.apply(graph.features))
     rows = propagated(graph, scale, propagation, unit=unit, keep=True)
     nodes, width = rows.features.shape
     count = min(count, width, nodes - 1)

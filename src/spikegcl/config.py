@@ -152,9 +152,7 @@ def preset(name: str, dataset: str) -> Config:
     tables = tomllib.loads((resources.files("spikegcl") / "presets" / "paper.toml").read_text("utf-8"))
     if dataset not in tables:
         known = ", ".join(key for key in tables if key != "all")
-        raise PresetMissingError(
-            f"the paper has no settings for {dataset!r}, only for {known}; use compact"
-        )
+        raise PresetMissingError(f"the paper has no settings for {dataset!r}, only for {known}; use compact")
     return from_mapping({**tables["all"], **tables[dataset]})
 
 

@@ -47,6 +47,7 @@ def fit(
         spikes=operations.spikes_per_step,
         operations=operations,
         seconds=trained.seconds,
+        notes=() if trained.model.inputs is None else trained.model.inputs.describe(),
         trained=trained,
     )
 

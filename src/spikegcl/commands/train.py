@@ -146,6 +146,9 @@ _FLOORS = {"untrained": "untrained encoder", "projection": "random projection"}
 def _print_summary(metrics: dict[str, Any], graph: Graph) -> None:
     rows = table("", "")
     rows.add_row("graph", repr(graph))
+    for note in metrics["rows"][0].get("notes", ()):
+        kind, _, chosen = note.partition(": ")
+        rows.add_row(f"  {kind}", chosen)
     if "test_accuracy" in metrics:
         count, probe = len(metrics["seeds"]), metrics["probe"]
         judge = "own predictions" if probe == "own" else f"{probe} probe"
