@@ -123,5 +123,5 @@ def test_command(run, trained_run):
     assert document["firing_rate"] == pytest.approx(metrics["firing_rate"])
     code, out, _ = run("energy", trained_run)
     assert code == 0
-    assert all(word in out for word in ("layer 1", "layer 2", "neuron", "paper-full", "firing rate"))
+    assert all(word in out for word in ("components", "layer 1", "neuron", "paper-full", "firing rate"))
     assert run("energy", trained_run, "--mac", -1)[0] == 2

@@ -107,7 +107,7 @@ def test_command(run, tmp_path):
     code, out, _ = run("estimate", "digits", "--set", "epochs=7", "--json")
     document = json.loads(out)
     assert code == 0
-    assert (document["epochs"], document["bits"], document["nodes"]) == (7, 512, 1797)
+    assert (document["epochs"], document["bits"], document["nodes"]) == (7, 256, 1797)
     assert {"peak_mb", "seconds_epoch", "seconds_train", "seconds_embed", "codes_mb", "available_mb"} <= set(document)
     code, out, _ = run("estimate", "digits")
     assert code == 0

@@ -22,7 +22,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import spikegcl
 from spikegcl.checkpoint import load_model, save_model
 from spikegcl.codes import Codes
-from spikegcl.config import Config
+from spikegcl.config import Config, preset
 from spikegcl.datasets import load_dataset, make_split
 from spikegcl.errors import ConfigError, FeatureError, LabelError, RunError
 from spikegcl.estimator import SpikeGCLEmbedder
@@ -117,7 +117,7 @@ def test_parameters_are_the_settings_and_four_more():
 
 
 def test_every_input_gives_the_codes_of_the_training_loop(graph):
-    expected = train(graph, Config(**FAST), seed=2).codes
+    expected = train(graph, preset("compact", "").replace(**FAST), seed=2).codes
     inputs = {
         "graph": graph,
         "pyg": to_pyg(graph),
@@ -218,7 +218,13 @@ def test_labels_serve_selection_only(graph):
 
 
 def test_settings_are_checked_in_fit_and_may_be_numpy_numbers(graph):
-    for wrong in ({"steps": 99}, {"dropout": 2.0}, {"preset": "best"}, {"preset": "paper"}, {"seed": -1}):
+    for wrong in (
+        {"preset": "contrastive", "steps": 99},
+        {"dropout": 2.0},
+        {"preset": "best"},
+        {"preset": "paper"},
+        {"seed": -1},
+    ):
         embedder = SpikeGCLEmbedder(**{**FAST, **wrong})
         with pytest.raises(ConfigError):
             embedder.fit(graph)

@@ -13,7 +13,7 @@ import pytest
 from spikegcl import export
 from spikegcl.bits import unpack
 from spikegcl.codes import Codes
-from spikegcl.config import Config
+from spikegcl.config import Config, preset
 from spikegcl.datasets import load_dataset
 from spikegcl.errors import ConfigError
 from spikegcl.training import embed_graph, train
@@ -174,6 +174,18 @@ def test_onnx_embeds_another_graph(sbm, tmp_path):
     export.export_onnx(model, tmp_path / "m.onnx")
     other = load_dataset("sbm:nodes=90,classes=3,num_features=20")
     assert np.array_equal(run_onnx(tmp_path / "m.onnx", model, other)[1], embed_graph(model, other))
+
+
+def test_onnx_of_a_compact_model_reads_its_components(tmp_path):
+    graph = load_dataset("digits")
+    model = train(graph, preset("compact", "")).model
+    export.export_onnx(model, tmp_path / "m.onnx")
+    assert export.onnx_inputs(model, graph)["features"].shape == (1797, 64)
+    spikes, _ = run_onnx(tmp_path / "m.onnx", model, graph)
+    expected = unpack(embed_graph(model, graph), model.bits).reshape(spikes.shape)
+    near = np.abs(membranes(model, export.currents(model, graph)) - model.neuron.neuron.threshold) < 2e-6
+    assert near.mean() < 1e-4
+    assert np.array_equal(spikes[~near], expected[~near])
 
 
 def test_onnx_of_attention_is_refused(sbm):

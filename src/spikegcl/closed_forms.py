@@ -355,7 +355,7 @@ def fit_components(
         propagation = choose_propagation(graph, scale.apply(graph.features))
     rows = propagated(graph, scale, propagation, unit=unit, keep=True)
     nodes, width = rows.features.shape
-    count = min(count, width, nodes - 1)
+    count = max(1, min(count, width, nodes - 1))
     mean = rows.transposed_times(np.full((nodes, 1), 1 / nodes, np.float32))[:, 0]
     directions = _principal_directions(rows, mean, count, noise.derive(seed, "components"))
     fitted = Components(scale, propagation, unit, directions, mean @ directions, np.zeros(count, np.float32), 1.0)

@@ -99,9 +99,9 @@ class Config(Settings):
     }
 
 
-# The preset `compact`, for any graph: every step reads all components of the propagated features. Its channels start
-# as ITQ rotations and single columns, spikes are trained to predict soft clusters, and a neuron fires at a fixed share
-# of the training graph's nodes (docs/compact.md has what was tried).
+# The preset `compact`, for any graph: every step reads all components of the propagated features. Its channels are
+# ITQ rotations and single columns, and each fires at a fixed share of the training graph's nodes. Training by gradients
+# (spikes predict soft clusters) is off: it gains on some graphs what it loses on others (docs/compact.md).
 COMPACT: dict[str, Any] = {
     "steps": 8,
     "channels": 32,
@@ -118,7 +118,7 @@ COMPACT: dict[str, Any] = {
     "objective": "clusters",
     "head_width": 1,
     "edge_drop": 0.3,
-    "epochs": 10,
+    "epochs": 0,
 }
 
 

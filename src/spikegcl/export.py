@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float32]
 
 FORMATS = ("nir", "onnx", "faiss", "npy")
-ONNX_ENCODERS = ("gcn", "sage")
+ONNX_ENCODERS = ("gcn", "sage", "linear")
 OPSET, IR_VERSION = 18, 10  # the first opset whose ScatterND adds; a file version that releases from 2024 on read
 
 
@@ -155,9 +155,10 @@ def export_nir(model: SpikeGCL, path: Path) -> list[Path]:
 def onnx_inputs(model: SpikeGCL, graph: Graph) -> dict[str, NDArray[Any]]:
     """The inputs of the exported ONNX model for a graph.
 
-    ``features`` float32 N x d in the graph's column order; ``edges`` int64 2 x M, receiving nodes above sending nodes;
+    ``features`` float32 N x d in the graph's column order, or the components of a model that reads these; ``edges`` int64 2 x M, receiving nodes above sending nodes;
     ``values`` float32 M: the entries of the normalised adjacency P (for gcn with the self-loops among the edges).
     """
+    graph = model.prepare(graph)
     operator = make_operator(graph, model.encoder.operator_kind)
     features = graph.features.toarray() if graph.is_sparse else graph.features
     edges = torch.stack([operator.rows, operator.indices.long()])
@@ -174,7 +175,7 @@ def onnx_model(model: SpikeGCL) -> Any:
     """
     if model.encoder.kind not in ONNX_ENCODERS:
         raise ConfigError(
-            f"the {model.encoder.kind} encoder cannot be exported to ONNX, only {' and '.join(ONNX_ENCODERS)} can"
+            f"the {model.encoder.kind} encoder cannot be exported to ONNX, only {', '.join(ONNX_ENCODERS)} can"
         )
     return _OnnxBuilder(model).build()
 
@@ -235,7 +236,7 @@ class _OnnxBuilder:
         self.op("Cast", stacked, name="spikes", to=kinds.UINT8)
         self._pack(stacked)
         inputs = [
-            helper.make_tensor_value_info("features", kinds.FLOAT, ["nodes", len(encoder.groups.order)]),
+            helper.make_tensor_value_info("features", kinds.FLOAT, ["nodes", encoder.groups.columns]),
             helper.make_tensor_value_info("edges", kinds.INT64, [2, "entries"]),
             helper.make_tensor_value_info("values", kinds.FLOAT, ["entries"]),
         ]
@@ -260,6 +261,8 @@ class _OnnxBuilder:
         folded = [_fold(weight[rows], norm, rows) for weight in convolution.weights()]
         bias = convolution.bias[step].detach().numpy() + sum(shift for _, shift in folded[1:])
         weight, shift = folded[0]
+        if self.model.encoder.kind == "linear":  # the graph is in the inputs already
+            return self.op("Add", self.op("MatMul", x, self.constant(weight)), self.constant(bias))
         if len(weight) <= weight.shape[1]:  # the fewer columns travel along the edges
             out = self.op("MatMul", self._propagate(x, len(weight)), self.constant(weight))
         else:

@@ -22,8 +22,11 @@ CHUNK = 256  # columns projected at a time
 
 
 def untrained(graph: Graph, config: Config, seed: int) -> NDArray[np.uint8]:
-    """The encoder as initialised, its running statistics moved by as many passes as training has epochs (packed)."""
-    session = Session(graph, config, seed)
+    """The encoder as initialised, its running statistics moved by as many passes as training has epochs (packed).
+
+    One that reads components has random directions of them, cut at their medians.
+    """
+    session = Session(graph, config, seed, start=False)
     if session.config.batch_norm:
         session.warm_up(config.epochs)
     return session.embed()

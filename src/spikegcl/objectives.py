@@ -199,8 +199,8 @@ def _cluster(scores: Tensor, seed: int) -> list[Clustering]:
     for level in levels:
         fitted = MiniBatchKMeans(level, batch_size=BATCH, n_init=1, random_state=state).fit(rows.cpu().numpy())
         centres = torch.from_numpy(fitted.cluster_centers_).to(rows)
-        nearest = _squared_distances(rows, centres).topk(2, largest=False).values
-        found.append(Clustering(centres, max(1e-12, float((nearest[:, 1] - nearest[:, 0]).median()))))
+        nearest = _squared_distances(rows, centres).topk(min(2, level), largest=False).values
+        found.append(Clustering(centres, max(1e-12, float((nearest[:, -1] - nearest[:, 0]).median()))))
     return found
 
 

@@ -85,9 +85,15 @@ class Trained:
 
 
 class Session:
-    """A graph made ready for a model: adjacency normalised, features by row and column, columns grouped."""
+    """A graph made ready for a model: adjacency normalised, features by row and column, columns grouped.
 
-    def __init__(self, graph: Graph, config: Config, seed: int, device: torch.device | str = "cpu") -> None:
+    A model that reads components starts where no gradient is needed (:func:`closed_forms.fit_channels`), or with
+    ``start=False`` from random weights; either way its channels fire at fixed shares of the nodes, ``rates`` (T x H).
+    """
+
+    def __init__(
+        self, graph: Graph, config: Config, seed: int, device: torch.device | str = "cpu", *, start: bool = True
+    ) -> None:
         if graph.features is None:
             raise FeatureError("the graph has no features; give some, or use spikegcl.structural_features(graph)")
         self.config = fit_to_graph(config, graph)
@@ -106,7 +112,10 @@ class Session:
         if self.config.threshold == 0:
             self._calibrate_threshold()
         if components is not None:
-            self._start(components)
+            self.rates = torch.full((self.model.steps, self.model.channels), 0.5)
+            if start:
+                self._start(components)
+            self.settle_thresholds()
 
     def _clean(self) -> View:
         """The view that is embedded, with P X kept where it will be used and fits."""
@@ -168,7 +177,7 @@ class Session:
 
     @torch.no_grad()
     def _start(self, components: Components) -> None:
-        """Start the first layer where no gradient is needed: rotations and single columns, currents of deviation 1."""
+        """Make the first layer rotations and single columns, with currents of deviation 1."""
         from spikegcl.closed_forms import fit_channels
 
         scores = self.features.gather(self.clean.columns, 0, self.groups.columns)
@@ -178,7 +187,6 @@ class Session:
         weight = self.model.encoder.first.weight.view(self.groups.steps, self.groups.columns, -1)
         weight.copy_((directions / deviation).view(len(directions), self.groups.steps, -1).transpose(0, 1))
         self.rates = torch.from_numpy(rates).view(self.groups.steps, -1)
-        self.settle_thresholds()
 
     @torch.no_grad()
     def settle_thresholds(self) -> None:

@@ -41,7 +41,7 @@ def fit_untrained(
     device: str = "cpu",
 ) -> Fitted:
     clock = Clock()
-    session = Session(graph, settings, seed, device)
+    session = Session(graph, settings, seed, device, start=False)
     passes = settings.epochs if settings.batch_norm else 0
     session.warm_up(passes)
     codes = session.embed()
