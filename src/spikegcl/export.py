@@ -155,8 +155,9 @@ def export_nir(model: SpikeGCL, path: Path) -> list[Path]:
 def onnx_inputs(model: SpikeGCL, graph: Graph) -> dict[str, NDArray[Any]]:
     """The inputs of the exported ONNX model for a graph.
 
-    ``features`` float32 N x d in the graph's column order, or the components of a model that reads these; ``edges`` int64 2 x M, receiving nodes above sending nodes;
-    ``values`` float32 M: the entries of the normalised adjacency P (for gcn with the self-loops among the edges).
+    ``features`` float32 N x d in the graph's column order, or the components of a model that reads these; ``edges``
+    int64 2 x M, receiving nodes above sending nodes; ``values`` float32 M: the entries of the normalised adjacency P
+    (for gcn with the self-loops among the edges).
     """
     graph = model.prepare(graph)
     operator = make_operator(graph, model.encoder.operator_kind)
