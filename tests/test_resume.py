@@ -112,6 +112,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so(graph, wh
         assert same(fit(graph, SMALL, checkpoints=Checkpoints(tmp_path, 1000)), whole)
     assert f"{newest} is damaged" in caplog.text
     assert "continuing seed 1 after epoch 3" in caplog.text
+    assert list(tmp_path.iterdir()) == [older]
     damage(older)
     assert same(fit(graph, SMALL, checkpoints=Checkpoints(tmp_path, 1000)), whole)
     assert "no checkpoint of seed 1 is whole; training it from the beginning" in caplog.text

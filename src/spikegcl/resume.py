@@ -101,16 +101,18 @@ class Checkpoints:
         tensors = {"model": model.state_dict(), "objective": objective.state()}
         if progress.kept_epoch != len(progress.history):
             tensors["kept"] = progress.kept
+        named = {f"{part}/{name}": value for part in tensors for name, value in tensors[part].items()}
         path = self.folder / f"seed-{seed}-epoch-{len(progress.history):06d}.safetensors"
         try:
-            _write(path, {f"{part}/{name}": value for part in tensors for name, value in tensors[part].items()}, state)
-            _read(path)
+            _write(path, named, state)
         except OSError as error:
             before = [path.name for path in self._paths(seed)[-1:]]
+            size = sum(value.nbytes for value in named.values()) / 1e6
             raise RunError(
-                f"cannot write the checkpoint {path}: {error}. Free some space there and train with --resume: "
+                f"cannot write the checkpoint {path}: {error}. Free {size:.1f} MB or more and train with --resume: "
                 + (f"{before[0]} is whole" if before else "there is no earlier one, this seed starts again")
             ) from None
+        _read(path)
         for old in self._paths(seed)[:-2]:
             old.unlink()
         self._last = time.monotonic()
@@ -121,8 +123,9 @@ class Checkpoints:
         for path in reversed(paths):
             try:
                 tensors, state = _read(path)
-            except (RunError, OSError) as error:
+            except RunError as error:
                 log.warning("%s; going back to the checkpoint before it", error)
+                path.unlink()
                 continue
             parts: dict[str, dict[str, Tensor]] = {"model": {}, "objective": {}, "kept": {}}
             for name, value in tensors.items():
@@ -162,7 +165,7 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         with safe_open(str(path), "pt") as file:
             meta = file.metadata() or {}
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, ValueError) as error:
+    except (SafetensorError, ValueError, OSError) as error:
         raise RunError(f"{path} is damaged ({error})") from None
     if meta.get("format") != FORMAT or meta.get("checksum") != _checksum(tensors, meta.get("state", "")):
         raise RunError(f"{path} is damaged (its content does not match its checksum)")
