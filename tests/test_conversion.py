@@ -18,7 +18,7 @@ from strategies import graphs
 
 @pytest.fixture(scope="module")
 def graph():
-    return load_dataset("sbm:nodes=200,classes=4,degree=6")
+    return load_dataset("sbm:nodes=200,classes=4")
 
 
 @settings(max_examples=200, deadline=None)
@@ -42,15 +42,15 @@ def test_what_the_proof_adds_up_is_never_exceeded(graph, layers, steps, seed):
 
 
 def test_each_assumption_matters(graph):
-    """For each there is a case in which it alone fails and the error is beyond the bound, or two fail together."""
+    """For each there is a case in which it alone fails and the error is beyond the bound."""
     rng = np.random.default_rng(0)
     beyond = set()
-    for number in range(160):
-        done = random_conversion(graph, list(KINDS)[number % 4], STEPS[number % 5], rng)
-        if done.error > done.bound(KAPPA):
-            beyond |= {tuple(done.fails(KAPPA))}
-    assert ("series",) in beyond
-    assert {name for fails in beyond for name in fails} == {"membrane", "inputs", "series"}
+    for kind, steps in (("late", 256), ("strong", 64), ("weak", 64)):
+        for _ in range(40):
+            done = random_conversion(graph, kind, steps, rng)
+            if done.error > done.bound(KAPPA):
+                beyond.add(tuple(done.fails(KAPPA)))
+    assert {("membrane",), ("inputs",), ("series",)} <= beyond
 
 
 def test_a_steady_input_is_counted_exactly():

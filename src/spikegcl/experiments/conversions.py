@@ -30,9 +30,10 @@ KAPPA = 2.0
 STEPS = (4, 8, 16, 32, 64)
 KINDS = {
     "positive": "no weight is negative, no current exceeds the threshold",
-    "signed": "weights of both signs: membranes fall without end, or fire before they fall",
-    "strong": "as positive, but currents reach three thresholds: rates end at 1",
-    "weak": "as positive with one layer, large features and small weights: r is small",
+    "signed": "weights of both signs, anywhere",
+    "late": "as positive, but the first layer's weights of the second half of the steps are negative",
+    "strong": "as positive, but currents reach three thresholds",
+    "weak": "as positive with one layer, large features and small weights",
 }
 
 
@@ -58,6 +59,8 @@ def random_conversion(graph: Graph, kind: str, steps: int, rng: np.random.Genera
     operator, _ = normalised_adjacency(part)
     draw = rng.standard_normal if kind == "signed" else rng.random
     first = draw((steps, width, width))
+    if kind == "late":
+        first[steps // 2 :] *= -1
     currents = np.einsum("ntc,tcm->tnm", (operator @ features).reshape(-1, steps, width), steps * first)
     first *= (3 if kind == "strong" else 1) / np.abs(currents).max()
     later = [draw((width, width)) for _ in range(layers - 1)]

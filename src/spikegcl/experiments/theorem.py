@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 TITLE = "The theorem on firing rates: error and bound (the paper's Theorem 2)"
 GRAPHS = ("sbm:nodes=2000", "cora", "photo")
-CASES = 240
+CASES = 250
 NETWORK = {"steps": list(STEPS), "width": 16, "layers": 2, "epochs": 200}
 QUICK_NETWORK = {"steps": [4, 16, 64], "width": 16, "layers": 2, "epochs": 20}
 
@@ -141,7 +141,7 @@ def _paint(canvas: Any, cases: list[dict[str, Any]], trained: dict[str, list[dic
     above, below = canvas.subplots(2, 1, sharex=True)
     for number, kind in enumerate(KINDS):
         own = [case for case in cases if case["kind"] == kind]
-        shift = 2 ** (0.16 * (number - 1.5))  # kinds side by side at each T
+        shift = 2 ** (0.16 * (number - len(KINDS) // 2))  # kinds side by side at each T
         for holds in (True, False):
             shown = [case for case in own if (not case["fails"]) == holds]
             above.scatter(
