@@ -74,7 +74,7 @@ def test_thresholds_show_sparsity_and_what_training_adds(rows, tmp_path):
     table, figure = find_experiment("thresholds").draw(CHOICE, rows)
     assert [record["threshold"] for record in table.records] == list(thresholds.QUICK_THRESHOLDS)
     assert table.records[0]["sparsity (% zeros)"] == pytest.approx(60)
-    assert table.records[0]["gain of training (points)"] == pytest.approx(5.5)
+    assert table.records[0]["gain (points)"] == pytest.approx(5.5)
     pytest.importorskip("matplotlib")
     write_drawings([figure], tmp_path)
 

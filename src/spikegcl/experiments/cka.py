@@ -69,13 +69,14 @@ def _figure(dataset: str, matrices: dict[str, NDArray[np.float64]]) -> Figure:
         for axes, (name, matrix) in zip(grid, matrices.items(), strict=True):
             ends = (0.5, len(matrix) + 0.5)
             image = axes.imshow(matrix, cmap="cividis", vmin=0, vmax=top, origin="lower", extent=(*ends, *ends))
-            axes.set_title(f"{dataset}, {name}")
+            axes.set_title(name)
             axes.set_xlabel("spikes of step")
             axes.grid(visible=False)
+        canvas.suptitle(dataset, fontsize=8)
         grid[0].set_ylabel("feature group")
         canvas.colorbar(image, ax=list(grid), label="CKA", shrink=0.8)
 
-    return Figure(f"cka-{dataset}", paint, (3.4, 1.9))
+    return Figure(f"cka-{dataset}", paint, (3.4, 2.0))
 
 
 EXPERIMENTS = (Experiment("cka", TITLE, cells, draw),)

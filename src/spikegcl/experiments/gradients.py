@@ -95,6 +95,7 @@ def _figure(dataset: str, curves: dict[tuple[str, str], list[float]]) -> Figure:
                 alpha=0.5 if training == "blockwise" else 1.0,
             )
         axes.set_yscale("log")
+        axes.xaxis.get_major_locator().set_params(integer=True)
         axes.set_xlabel("time step")
         axes.set_ylabel("gradient norm")
         axes.set_title(dataset)

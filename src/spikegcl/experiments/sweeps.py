@@ -38,7 +38,7 @@ def _gain(result: dict[str, Any]) -> float | None:
 
 ACCURACY = Metric("test accuracy (%)", lambda result: 100 * result["test_accuracy"])
 UNTRAINED = Metric("untrained (%)", _untrained)
-GAIN = Metric("gain of training (points)", _gain)
+GAIN = Metric("gain (points)", _gain)
 
 
 def curve(cells: Mapping[float, Cell], rows: Rows) -> Curve:

@@ -43,7 +43,7 @@ def draw(choice: Choice, rows: Rows) -> list[Table | Figure]:
         for dataset in with_chosen(GRAPHS, choice.datasets)
         if (points := curve(_cells_of(dataset, choice), rows))
     }
-    notes = ["'untrained' has the same threshold. Sparsity is the share of bits that are 0."]
+    notes = ["'untrained' has the same threshold, 'gain' is the difference. Sparsity is the share of bits that are 0."]
     keyed = {(dataset, "spikegcl"): points for dataset, points in curves.items()}
     metrics = (ACCURACY, UNTRAINED, GAIN, SPARSITY)
     table = curve_table("thresholds", TITLE, ("dataset", "method", "threshold"), keyed, metrics, notes)
