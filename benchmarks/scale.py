@@ -54,13 +54,18 @@ def generate(folder: Path, nodes: int, seed: int = 0) -> tuple[Path, Path]:
 
 
 def watch(command: list[str]) -> dict[str, Any]:
-    """Run a command; its output, seconds, and the most memory that it and its children had at once, in megabytes."""
-    begun, peak, anonymous = time.perf_counter(), 0, 0
+    """Run a command; its output, seconds by the clock and of processors, and the most memory it had, in megabytes.
+
+    Memory and processor time are those of the process and its children together.
+    """
+    begun, peak, anonymous, used = time.perf_counter(), 0, 0, 0.0
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     watched = psutil.Process(process.pid)
     while process.poll() is None:
         try:
-            sizes = [one.memory_info() for one in (watched, *watched.children(recursive=True))]
+            processes = [watched, *watched.children(recursive=True)]
+            used = max(used, sum(sum(one.cpu_times()[:2]) for one in processes))
+            sizes = [one.memory_info() for one in processes]
             peak = max(peak, sum(size.rss for size in sizes))
             anonymous = max(anonymous, sum(size.rss - size.shared for size in sizes))
         except psutil.Error:
@@ -70,16 +75,15 @@ def watch(command: list[str]) -> dict[str, Any]:
     if process.returncode:
         raise SystemExit(f"{' '.join(command)} failed")
     seconds = time.perf_counter() - begun
-    return {"output": output, "seconds": seconds, "peak_mb": peak / 1e6, "peak_anonymous_mb": anonymous / 1e6}
+    memory = {"peak_mb": peak / 1e6, "peak_anonymous_mb": anonymous / 1e6}
+    return {"output": output, "seconds": seconds, "processor_seconds": used, **memory}
 
 
 def measure_prepare(nodes: int, memory: str, folder: Path, keep: Path | None) -> dict[str, Any]:
     files = folder / f"files-{nodes}"
     graph = keep or folder / f"graph-{nodes}"
     try:
-        begun = time.perf_counter()
         edges, features = generate(files, nodes)
-        generated = time.perf_counter() - begun
         size = edges.stat().st_size + features.stat().st_size
         command = [sys.executable, "-m", "spikegcl", "prepare", edges, "--features", features]
         command += ["--memory", memory, "-o", graph, "--force", "--json"]
@@ -93,7 +97,6 @@ def measure_prepare(nodes: int, memory: str, folder: Path, keep: Path | None) ->
             "memory": memory,
             "input_mb": size / 1e6,
             "prepared_mb": sum(file["bytes"] for file in document["files"].values()) / 1e6,
-            "generate_seconds": generated,
             **seen,
             "own_peak_mb": document["peak_mb"],
             "cores": os.cpu_count(),

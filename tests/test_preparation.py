@@ -195,13 +195,14 @@ def test_rows_of_arrays_and_parquet(put, tmp_path):
 
 
 def test_labels_of_unknown_nodes_and_repeated_ones(put, tmp_path):
-    edges, labels = put("e.csv", "a,b\n"), put("y.csv", "a,1\nc,1\na,2\n")
+    edges, labels = put("e.csv", "a,b\n"), put("y.csv", "a,1\nc,unknown\na,2\n")
     with pytest.raises(ReadError) as refused:
         prepare_graph([edges], tmp_path / "g", labels=labels)
     assert "y.csv, line 2: node id 'c' is not a node" in str(refused.value)
     assert "y.csv, line 3: node id 'a' is already at" in str(refused.value)
     prepare_graph([edges], tmp_path / "g", labels=labels, on_bad="skip")
-    assert open_prepared(tmp_path / "g").labels.tolist() == [1, -1]
+    graph = open_prepared(tmp_path / "g")
+    assert (graph.labels.tolist(), graph.classes) == ([1, -1], None)
 
 
 # The preparation as a whole

@@ -73,7 +73,7 @@ def prepare_graph(
         settings: dict[str, Any] = {
             "memory_limit": f"{int(0.8 * (limit - LIBRARIES)) // 10**6}MB",
             "temp_directory": str(work / "spilled"),
-            "threads": max(1, min(len(os.sched_getaffinity(0)), limit // THREAD_MEMORY)),
+            "threads": max(1, min(os.cpu_count() or 1, limit // THREAD_MEMORY)),
         }
         try:
             with duckdb.connect(work / "tables.duckdb", config=settings) as database:
@@ -335,6 +335,7 @@ class _Preparation:
             found = self.database.sql(query).fetchall()
             texts = (f"{file.where(place)}: node id {str(node)!r} is not a node of the graph" for place, node in found)
             self.bad.add(f"{kind} of unknown nodes", texts, number)
+            self.database.execute(f"DELETE FROM {kind}_of WHERE node IS NULL")
         self.bad.settle()
 
     def _one(self, query: str) -> tuple[Any, ...]:
