@@ -435,6 +435,8 @@ def test_codes_of_the_frontier_have_the_asked_width():
 def test_a_frontier_is_drawn_from_codes_floors_and_signed_floats(rows):
     choice = Choice(quick=True)
     write_row(rows, frontier.code_cell("cora", 64, choice), result(0.7, 0.6, bits=64))
+    compact = method_cell(measures.accuracy, "compact", "cora", choice, {"bits": 64})
+    write_row(rows, compact, result(0.75, 0.7, bits=64))
     signed = method_cell(measures.signs, "dgi", "cora", choice, bits=list(frontier.QUICK_BITS))
     for seed, value in enumerate((0.8, 0.9)):
         write_row(rows, signed, {"points": {"64": {"test_accuracy": value}}}, seed)
@@ -442,6 +444,7 @@ def test_a_frontier_is_drawn_from_codes_floors_and_signed_floats(rows):
     assert [list(line) for line in table.lines] == [
         ["cora", "spikegcl", "70.0 ± 0.0 (1)", ""],
         ["cora", "untrained", "60.0 ± 0.0 (1)", ""],
+        ["cora", "compact", "75.0 ± 0.0 (1)", ""],
         ["cora", "projection", "50.0 ± 0.0 (1)", ""],
         ["cora", "dgi+sign", "85.0 ± 7.1 (2)", ""],
     ]

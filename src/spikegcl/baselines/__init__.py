@@ -31,6 +31,7 @@ SIGN = "+sign"
 # defines METHOD or, if it holds several, METHODS.
 _HOME = {
     "spikegcl": "spikegcl",
+    "compact": "spikegcl",
     "gcn": "gcn",
     "gat": "gat",
     "bi-gcn": "bi_gcn",

@@ -79,11 +79,15 @@ def _columns(count: int) -> Graph:
     return build_graph(np.zeros((2, 0), int), np.zeros((1, count)))
 
 
-METHOD = Method(
-    "spikegcl", "SpikeGCL", Config, fit, parameters, operations, spiking=True, binary=True, preset=preset
+METHODS = (
+    Method("spikegcl", "SpikeGCL", Config, fit, parameters, operations, spiking=True, binary=True, preset=preset),
+    Method(  # the same with one preset, to stand beside the published one in tables
+        "compact", "SpikeGCL compact", Config, fit, parameters, operations, spiking=True, binary=True,
+        preset=lambda name, dataset: preset("compact", dataset),
+    ),
 )  # fmt: skip
 
 
 def with_checkpoints(checkpoints: Checkpoints) -> Method:
     """The method, going on from the newest of these checkpoints and writing more."""
-    return replace(METHOD, fit=partial(fit, checkpoints=checkpoints))
+    return replace(METHODS[0], fit=partial(fit, checkpoints=checkpoints))

@@ -1,4 +1,4 @@
-"""Accuracy against bits per node: SpikeGCL, the floors, closed forms, and every float method made into bits."""
+"""Accuracy against bits per node: SpikeGCL as published and compact, the floors, every float method made into bits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from spikegcl.baselines import SIGN, find_method, method_names
-from spikegcl.experiments import Cell, Choice, Experiment, measures, method_cell, with_chosen
+from spikegcl.experiments import Cell, Choice, Experiment, choose_settings, measures, method_cell, paper, with_chosen
 from spikegcl.experiments.accuracy import is_here
 from spikegcl.experiments.drawings import Figure, Table, percent, plot_curves
 from spikegcl.protocol import spread
@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 TITLE = "Test accuracy (%) by bits per node"
 BITS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 QUICK_BITS = (64, 512)
+ENOUGH = 1024  # bits after which closed forms have nothing left to gain
 GRAPHS = ("cora", "citeseer", "pubmed", "computers", "photo", "cs", "physics")
-FLOORS = ("untrained", "projection")  # every row of SpikeGCL has them at its number of bits
+FLOORS = ("untrained", "projection")
+FLOOR_OF = {"spikegcl": "untrained", "compact": "projection"}  # every row has it at its number of bits
 
 Series = dict[int, list[float]]  # test accuracies of the seeds, by bits
 
@@ -44,7 +46,7 @@ def cells(choice: Choice) -> list[Cell]:
 
 
 def methods() -> list[str]:
-    """All that can make codes of a given width. The floors come with SpikeGCL's rows."""
+    """All that can make codes of a given width. The floors come with the rows of SpikeGCL."""
     return [name for name in method_names() if name not in FLOORS and _makes_codes(name)]
 
 
@@ -70,7 +72,9 @@ def _cells_of(name: str, dataset: str, choice: Choice) -> list[Cell]:
     if name == "spikegcl":
         return [code_cell(dataset, bits, choice) for bits in widths]
     if takes_bits(name):
-        return [method_cell(measures.accuracy, name, dataset, choice, {"bits": bits}) for bits in widths]
+        return [
+            method_cell(measures.accuracy, name, dataset, choice, {"bits": bits}) for bits in widths if bits <= ENOUGH
+        ]
     return [method_cell(measures.signs, name, dataset, choice, bits=list(widths))]
 
 
@@ -116,11 +120,15 @@ def _points(name: str, result: dict[str, Any]) -> list[tuple[str, int, float]]:
     """Curve, bits and test accuracy of everything in a row."""
     if "points" in result:
         return [(name + SIGN, int(bits), point["test_accuracy"]) for bits, point in result["points"].items()]
-    floors = {floor: result["floors"][floor] for floor in FLOORS} if name == "spikegcl" else {}
-    return [(label, result["bits"], at["test_accuracy"]) for label, at in {name: result, **floors}.items()]
+    floor = FLOOR_OF.get(name)
+    judged = {name: result} if floor is None else {name: result, floor: result["floors"][floor]}
+    return [(label, result["bits"], at["test_accuracy"]) for label, at in judged.items()]
 
 
 def _figure(dataset: str, curves: dict[str, Series]) -> Figure:
+    printed = paper.number(paper.accuracy("spikegcl", dataset) or "")
+    published = _published_bits(dataset)
+
     def paint(canvas: Any) -> None:
         axes = canvas.subplots()
         percents = {
@@ -128,8 +136,10 @@ def _figure(dataset: str, curves: dict[str, Series]) -> Figure:
             for name, series in curves.items()
         }
         plot_curves(axes, percents, lambda name: "--" if name in FLOORS else ":" if name.endswith(SIGN) else "-")
+        if printed is not None:
+            axes.plot([published], [printed], "k*", markersize=9, label="SpikeGCL, printed")
         axes.set_xscale("log", base=2)
-        ticks = sorted({width for series in curves.values() for width in series})
+        ticks = sorted({width for series in curves.values() for width in series if width in BITS})
         axes.set_xticks(ticks, [str(width) for width in ticks])
         axes.set_xlabel("bits per node")
         axes.set_ylabel("test accuracy (%)")
@@ -137,6 +147,11 @@ def _figure(dataset: str, curves: dict[str, Series]) -> Figure:
         canvas.legend(loc="outside lower center", ncols=3)
 
     return Figure(f"frontier-{dataset}", paint, (3.4, 2.4 + 0.15 * -(-len(curves) // 3)))
+
+
+def _published_bits(dataset: str) -> int:
+    _, config = choose_settings(find_method("spikegcl"), dataset, "paper")
+    return int(config.steps * config.channels)  # type: ignore[attr-defined]
 
 
 EXPERIMENTS = (Experiment("frontier", TITLE, cells, draw),)
