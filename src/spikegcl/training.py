@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from spikegcl import neurons, noise
 from spikegcl.augment import clean_view, corrupt
@@ -199,12 +200,21 @@ class Session:
                 current = model.encoder.currents(self.clean, step, 1).dense()
                 charged = neurons.charge(neuron.neuron, current, membrane, neuron.tau)
                 gain = 1.0 if neuron.neuron.kind == "IF" else float(neuron.tau)
-                silent = len(charged) - (self.rates[step] * len(charged)).long().to(charged.device)
-                bounds = torch.stack([silent - 1, silent.clamp(max=len(charged) - 1)]).clamp(min=0)
-                between = charged.sort(0).values.gather(0, bounds).mean(0)  # between two nodes, on neither
-                shift = (neuron.neuron.threshold - between) * gain
+                shift = (neuron.neuron.threshold - _exceeded_by(charged, self.rates[step])) * gain
                 bias += shift
                 membrane = neuron(current + shift, membrane)[1]
+
+
+def _exceeded_by(values: Tensor, shares: Tensor) -> Tensor:
+    """What ``shares`` (W) of the rows of each column of ``values`` (N x W) exceed: between two rows, on neither."""
+    count, found = len(values), values.new_empty(values.shape[1])
+    for share in shares.unique().tolist():
+        below = count - int(share * count)  # rows that do not exceed it
+        chosen = (shares == share).to(values.device)
+        columns = values.t()[chosen]  # selection is four times faster than sorting, along rows
+        ranks = max(1, below), min(below + 1, count)
+        found[chosen] = sum(columns.kthvalue(rank, 1).values for rank in ranks) / 2
+    return found
 
 
 def _fit_components(graph: Graph, config: Config, seed: int) -> tuple[Components, NDArray[np.float32]]:
