@@ -142,8 +142,11 @@ def method_cell(
 
 
 def choose_settings(method: Method, dataset: str, preset: str) -> tuple[str, Settings]:
-    """The first of ``preset``, ``paper`` and ``default`` that has settings for the dataset, with its name."""
-    for name in (preset, "paper"):
+    """The first of ``preset``, ``paper`` and ``default`` that has settings for the dataset, with its name.
+
+    Experiments are about the paper's model: on other graphs SpikeGCL is the preset ``contrastive``.
+    """
+    for name in (preset, "paper", "contrastive"):
         try:
             return name, method.settings_for(name, dataset)
         except PresetMissingError:
