@@ -26,6 +26,7 @@ from spikegcl import noise
 from spikegcl.bits import pack
 from spikegcl.errors import FeatureError
 from spikegcl.propagate import Operator, block_linear, make_operator, propagate
+from spikegcl.streaming import StreamedOperator, StreamedRows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,6 +42,7 @@ EXACT_COLUMNS = 2048  # lengths of propagated rows are exact up to this many col
 LIKENESS = 64  # random directions in which neighbours are compared
 SKETCH = 512  # ... and estimated from so many random directions for more, to about 3 %
 DENSE_BYTES = 2**28  # propagated features up to this size are kept as a dense matrix while components are fitted
+ROWS = 2**16  # rows whose squares are in memory at a time
 FIT_NODES = 2**16  # nodes a rotation is fitted on
 BLOCK = 64  # components and bits of one ITQ rotation
 ROTATED = 128  # the same in the compact preset: better than 64 on the validation nodes of four graphs (docs/compact.md)
@@ -141,7 +143,7 @@ def _weighted(features: Any, weight: Floats, unit: bool) -> Any:
 def unit_rows(rows: Any) -> Any:
     """Rows divided by their Euclidean length; zero rows stay zero. Dense or CSR."""
     if not sp.issparse(rows):
-        return rows * _inverse(np.sqrt(np.square(rows).sum(1)))[:, None]
+        return rows * _inverse(np.sqrt(_square_lengths(rows)))[:, None]
     inverse = _inverse(np.sqrt(np.asarray(rows.power(2).sum(1)).ravel()))
     return _with_data(rows, rows.data * np.repeat(inverse, np.diff(rows.indptr)))
 
@@ -153,6 +155,11 @@ def _with_data(rows: Any, data: Floats) -> Any:
 def _inverse(length: NDArray[Any]) -> Floats:
     inverse: Floats = np.divide(1, length, out=np.zeros_like(length), where=length > 0).astype(np.float32)
     return inverse
+
+
+def _square_lengths(rows: Floats) -> Floats:
+    """Squared Euclidean lengths (N) of dense rows, in memory for few of them at a time."""
+    return np.concatenate([np.square(rows[low : low + ROWS]).sum(1) for low in range(0, len(rows), ROWS)])
 
 
 def _moments(features: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -173,12 +180,12 @@ class Propagation:
     hops: int = 10
     restart: float = 0.15
 
-    def apply(self, operator: Operator, x: Floats) -> Floats:
-        """x is N x W."""
+    def apply(self, operator: Operator | StreamedOperator, x: Floats) -> Floats:
+        """x is N x W. The result is a new array unless there are no hops."""
         start = torch.from_numpy(np.ascontiguousarray(x, np.float32))
         z = start
         for _ in range(self.hops):
-            z = propagate(operator, z)
+            z = propagate(operator, z) if isinstance(operator, Operator) else operator.times(z)
             if self.restart:
                 z = z.mul_(1 - self.restart).add_(start, alpha=self.restart)
         out: Floats = z.numpy()
@@ -209,14 +216,16 @@ class Propagated:
     product propagates its argument.
     """
 
-    operator: Operator
-    features: Centred
+    operator: Operator | StreamedOperator
+    features: Centred | StreamedRows
     propagation: Propagation
     inverse: Floats
     kept: Floats | None = None
 
     def times(self, weight: Floats) -> Floats:
-        return self.propagation.apply(self.operator, self.features.times(weight)) * self.inverse[:, None]
+        product = self.propagation.apply(self.operator, self.features.times(weight))
+        product *= self.inverse[:, None]
+        return product
 
     def transposed_times(self, values: Floats) -> Floats:
         return self.features.transposed_times(self.propagation.apply(self.operator, values * self.inverse[:, None]))
@@ -224,14 +233,24 @@ class Propagated:
     def blocks(self) -> Iterator[Floats]:
         """The matrix itself, CHUNK columns at a time."""
         for low in range(0, self.features.shape[1], CHUNK):
-            block = self.features.columns(low, low + CHUNK)
-            yield self.propagation.apply(self.operator, block) * self.inverse[:, None]
+            block = self.propagation.apply(self.operator, self.features.columns(low, low + CHUNK))
+            block *= self.inverse[:, None]
+            yield block
 
 
 def propagated(
-    graph: Graph, scaling: Scaling, propagation: Propagation, *, unit: bool, keep: bool = False
+    graph: Graph,
+    scaling: Scaling,
+    propagation: Propagation,
+    *,
+    unit: bool,
+    keep: bool = False,
+    blocks: int | None = None,
 ) -> Propagated:
     """Features of ``graph`` scaled and propagated, with ``unit`` rows of length one.
+
+    With ``blocks``, nothing of the size of the graph is in memory: it is gone through in so many blocks of rows, and
+    results are in temporary files (streaming.py).
 
     Lengths are exact up to ``EXACT_COLUMNS`` columns; those of wider features are estimated from ``SKETCH`` random
     directions, always the same ones. With ``keep`` a matrix of at most ``DENSE_BYTES`` stays in memory.
@@ -239,17 +258,24 @@ def propagated(
     if graph.features is None:
         raise FeatureError("the graph has no features; give some, or use spikegcl.structural_features(graph)")
     count, width = graph.features.shape
-    whole = Propagated(make_operator(graph), scaling.apply(graph.features), propagation, np.ones(count, np.float32))
+    ones = np.ones(count, np.float32)
+    whole = (
+        Propagated(make_operator(graph), scaling.apply(graph.features), propagation, ones)
+        if blocks is None
+        else Propagated(
+            StreamedOperator(graph, blocks), StreamedRows(graph.features, scaling, blocks), propagation, ones
+        )
+    )
     kept = np.concatenate(list(whole.blocks()), axis=1) if keep and 4 * count * width <= DENSE_BYTES else None
     if not unit:
         return dataclasses.replace(whole, kept=kept)
     if width <= EXACT_COLUMNS:
-        blocks = whole.blocks() if kept is None else np.split(kept, range(CHUNK, width, CHUNK), axis=1)
-        square = sum(np.square(block).sum(1) for block in blocks)
+        columns = whole.blocks() if kept is None else np.split(kept, range(CHUNK, width, CHUNK), axis=1)
+        square = sum(_square_lengths(block) for block in columns)
     else:
         rng = np.random.default_rng(noise.derive("row lengths", width))
         directions = rng.standard_normal((width, SKETCH), dtype=np.float32) / np.float32(np.sqrt(SKETCH))
-        square = np.square(whole.times(directions)).sum(1)
+        square = _square_lengths(whole.times(directions))
     inverse = _inverse(np.sqrt(square))
     if kept is not None:
         kept *= inverse[:, None]
@@ -276,9 +302,9 @@ class Components:
     offset: Floats
     scale: float
 
-    def apply(self, graph: Graph) -> Floats:
-        """Scores of every node, N x k, by falling variance."""
-        return self._scores(propagated(graph, self.scaling, self.propagation, unit=self.unit))
+    def apply(self, graph: Graph, blocks: int | None = None) -> Floats:
+        """Scores of every node, N x k, by falling variance; with ``blocks`` as :func:`propagated` has it."""
+        return self._scores(propagated(graph, self.scaling, self.propagation, unit=self.unit, blocks=blocks))
 
     def describe(self) -> tuple[str, ...]:
         """What was chosen for this graph, and why, one sentence each."""
@@ -330,10 +356,13 @@ class Components:
         )  # fmt: skip
 
     def _scores(self, rows: Propagated) -> Floats:
-        scores = rows.times(self.directions) - self.centre
+        scores = rows.times(self.directions)
+        scores -= self.centre
         if self.unit:
-            scores = unit_rows(scores)
-        return (scores - self.offset) * np.float32(self.scale)
+            scores *= _inverse(np.sqrt(_square_lengths(scores)))[:, None]
+        scores -= self.offset
+        scores *= np.float32(self.scale)
+        return scores
 
 
 def fit_components(

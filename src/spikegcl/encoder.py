@@ -36,6 +36,7 @@ from spikegcl.propagate import (
     group_linear,
     mirror_edges,
     propagate,
+    row_linear,
 )
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class View:
     """One look at a graph: its adjacency, its features in group order, and the key of its random choices.
 
     ``drop`` is the dropout rate (0 for embedding). ``kept`` may hold P X of the whole view (N x d, group order).
+    Batch statistics are those of the first ``own`` nodes (None: of all).
     """
 
     operator: Operator
@@ -59,6 +61,7 @@ class View:
     key: int = 0
     drop: float = 0.0
     kept: Tensor | None = None
+    own: int | None = None
 
     @cached_property
     def moments(self) -> tuple[Tensor, Tensor]:
@@ -145,6 +148,11 @@ class Encoder(nn.Module):
     def operator_kind(self) -> str:
         return OPERATORS[self.kind]
 
+    @property
+    def hops(self) -> int:
+        """How far away a node can be and still have a say in a current."""
+        return 0 if self.kind == "linear" else 1 + len(self.shared)
+
     def currents(self, view: View, first: int, steps: int) -> Affine:
         """Currents of K = ``steps`` steps, N x K*H, still to be shifted (:class:`Affine`).
 
@@ -153,7 +161,9 @@ class Encoder(nn.Module):
         current = self._first_layer(view, first, steps)
         for layer, convolution in enumerate(self.shared):
             keys = [noise.derive(view.key, "hidden", layer, first + k) for k in range(steps)]
-            h, mean, var = activate(current, self.activation, keys, view.drop, self.channels)
+            h, mean, var = activate(
+                current, self.activation, keys, view.drop, self.channels, view.operator.names, view.own
+            )
             scale = offset = None
             if len(self.norms):
                 norm: Norm = self.norms[layer]  # type: ignore[assignment]
@@ -256,4 +266,4 @@ def _group_sums(weight: Tensor, offset: Tensor | None, own: object, steps: int) 
     """The constant row that the offsets of a group's columns add to its product: (K*H)."""
     if offset is None:
         return weight.new_zeros(steps * weight.shape[1])
-    return block_linear(offset[None], weight, own).reshape(-1)  # type: ignore[arg-type]
+    return row_linear(offset, weight, own)  # type: ignore[arg-type]

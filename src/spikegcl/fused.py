@@ -17,6 +17,8 @@ from spikegcl.propagate import fused
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
     from spikegcl.neurons import Neuron
 
 
@@ -39,13 +41,17 @@ class Affine(NamedTuple):
 class _Activate(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, reach: Tensor, shift: Tensor, bias: Tensor, kind: str, keys: Sequence[int], drop: float
-    ) -> tuple[Tensor, Tensor, Tensor]:
+        ctx: Any, x: Tensor, reach: Tensor, shift: Tensor, bias: Tensor, kind: str, keys: Sequence[int], drop: float,
+        names: NDArray[np.int64], own: int,
+    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+        ctx.own = own
         ctx.call = (
             kernels.ACTIVATIONS[kind],
+            names,
             np.array(keys, np.uint32),
             noise.cutoff(drop),
             np.float32(1 / (1 - drop)),
+            own,
         )
         total = torch.zeros(kernels.BLOCKS, x.shape[1], dtype=torch.float64)
         square = torch.zeros_like(total)
@@ -53,8 +59,8 @@ class _Activate(torch.autograd.Function):
             x.detach().numpy(), reach.numpy(), shift.detach().numpy(), bias.detach().numpy(), *ctx.call,
             total.numpy(), square.numpy(),
         )  # fmt: skip
-        mean = total.sum(0) / len(x)
-        var = (square.sum(0) / len(x) - mean**2).clamp(min=0)
+        mean = total.sum(0) / own
+        var = (square.sum(0) / own - mean**2).clamp(min=0)
         mean, var = mean.float(), var.float()
         ctx.mark_dirty(x)
         ctx.save_for_backward(x, reach, mean)
@@ -64,8 +70,8 @@ class _Activate(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         out, reach, mean = ctx.saved_tensors
         grad, by_mean, by_var = grads
-        slope = by_var * (2 / len(out))
-        offset = by_mean / len(out) - slope * mean
+        slope = by_var * (2 / ctx.own)
+        offset = by_mean / ctx.own - slope * mean
         grad = grad.contiguous()
         bias_grad = torch.zeros(kernels.BLOCKS, out.shape[1])
         shift_grad = torch.zeros_like(bias_grad)
@@ -73,29 +79,38 @@ class _Activate(torch.autograd.Function):
             out.detach().numpy(), grad.numpy(), reach.numpy(), offset.numpy(), slope.numpy(), *ctx.call,
             bias_grad.numpy(), shift_grad.numpy(),
         )  # fmt: skip
-        return grad, None, shift_grad.sum(0), bias_grad.sum(0), None, None, None
+        return grad, None, shift_grad.sum(0), bias_grad.sum(0), None, None, None, None, None
 
 
 def activate(
-    product: Affine, kind: str, keys: Sequence[int], drop: float, channels: int
+    product: Affine,
+    kind: str,
+    keys: Sequence[int],
+    drop: float,
+    channels: int,
+    names: NDArray[np.int64] | None = None,
+    own: int | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Shift, activate and drop. Returns h (N x K*H; on the CPU in the memory of ``product.x``), mean and variance.
 
-    ``kind`` is none, relu or elu; ``keys`` holds one dropout key a step. Mean and biased variance (K*H) are those of
-    the result over the nodes, differentiable, ready for batch norm.
+    ``kind`` is none, relu or elu; ``keys`` holds one dropout key a step, and ``names`` (N) the numbers by which rows
+    take part in it (default: their positions). Mean and biased variance (K*H) are those of the result over the first
+    ``own`` nodes (default: all), differentiable, ready for batch norm.
     """
+    names = np.arange(len(product.x)) if names is None else names
+    own = len(product.x) if own is None else own
     if fused(product.x):
-        h, mean, var = _Activate.apply(*product, kind, keys, drop)  # type: ignore[no-untyped-call]
+        h, mean, var = _Activate.apply(*product, kind, keys, drop, names, own)  # type: ignore[no-untyped-call]
         return h, mean, var
     h = product.dense()
     if kind != "none":
         h = torch.nn.functional.elu(h) if kind == "elu" else torch.relu(h)
     if drop > 0:
-        nodes = torch.arange(len(h), device=h.device)[:, None]
-        own = torch.arange(channels, device=h.device)[None]
-        kept = torch.cat([noise.keep(key, nodes, own, drop) for key in keys], dim=1)
+        nodes = torch.from_numpy(names).to(h.device)[:, None]
+        places = torch.arange(channels, device=h.device)[None]
+        kept = torch.cat([noise.keep(key, nodes, places, drop) for key in keys], dim=1)
         h = h * kept / (1 - drop)
-    var, mean = torch.var_mean(h, dim=0, correction=0)
+    var, mean = torch.var_mean(h[:own], dim=0, correction=0)
     return h, mean, var
 
 

@@ -107,14 +107,99 @@ def nonzero_rows(x, rows):
 
 
 @njit(parallel=True, nogil=True, cache=True)
-def keep_edges(indptr, indices, key, limit, kept):
-    """kept[e] = 1 where the undirected edge survives (self-loops always do), 0 where it is dropped."""
-    for i in prange(len(indptr) - 1):
+def keep_edges(indptr, indices, names, key, limit, kept):
+    """kept[e] = 1 where the undirected edge survives (self-loops always do), 0 where it is dropped.
+
+    Here as below ``names[n]`` is the number by which row n takes part in random choices.
+    """
+    for n in prange(len(indptr) - 1):
+        for e in range(indptr[n], indptr[n + 1]):
+            i, j = names[n], names[indices[e]]
+            survives = i == j or _hash(_row_key(key, min(i, j)), max(i, j)) >= limit
+            kept[e] = _F1 if survives else _F0
+
+
+@njit(parallel=True, nogil=True, cache=True)
+def kept_degrees(indptr, indices, weights, nodes, loops, key, limit, out):
+    """out[n] = sum of the weights of the edges of ``nodes[n]`` that survive, in their order; with ``loops`` of A + I.
+
+    ``weights`` may be empty: every edge then weighs 1. The same edges survive as in :func:`keep_edges`.
+    """
+    for n in prange(len(nodes)):
+        i = nodes[n]
+        total, looped = 0.0, not loops
         for e in range(indptr[i], indptr[i + 1]):
             j = indices[e]
-            low, high = min(i, j), max(i, j)
-            survives = i == j or _hash(_row_key(key, low), high) >= limit
-            kept[e] = _F1 if survives else _F0
+            if j > i and not looped:
+                total += 1.0
+                looped = True
+            if limit == 0 or _hash(_row_key(key, min(i, j)), max(i, j)) >= limit:
+                total += weights[e] if len(weights) else _F1
+        out[n] = total if looped else total + 1.0
+
+
+@njit(nogil=True, cache=True)
+def mark_neighbours(indptr, indices, nodes, marked):
+    """marked[j] = True for every neighbour j of ``nodes``."""
+    for i in nodes:
+        for e in range(indptr[i], indptr[i + 1]):
+            marked[indices[e]] = True
+
+
+@njit(nogil=True, cache=True)
+def cut_rows(indptr, indices, weights, nodes, inner, loops, place, starts, columns, values):
+    """Rows of A, with ``loops`` of A + I, as a CSR whose columns are ``place[j]``; entries keep their order.
+
+    ``place`` is negative for columns that are left out. Beyond the first ``inner`` rows also those are left out whose
+    place is not below ``inner``, apart from the loop. ``starts`` has len(nodes) + 1 places; ``columns`` and ``values``
+    have room for all entries of the rows. ``weights`` may be empty: every edge then weighs 1.
+    """
+    at = 0
+    starts[0] = 0
+    for n in range(len(nodes)):
+        i = nodes[n]
+        looped = not loops
+        for e in range(indptr[i], indptr[i + 1]):
+            j = indices[e]
+            if j > i and not looped:
+                columns[at], values[at] = place[i], _F1
+                at += 1
+                looped = True
+            if place[j] >= 0 and (n < inner or place[j] < inner):
+                columns[at], values[at] = place[j], (weights[e] if len(weights) else _F1)
+                at += 1
+        if not looped:
+            columns[at], values[at] = place[i], _F1
+            at += 1
+        starts[n + 1] = at
+
+
+@njit(nogil=True, cache=True)
+def stream_nodes(indptr, indices, capacity, member, sizes):
+    """Move every node to the part that holds most of its neighbours, weighed by the room left there.
+
+    Linear deterministic greedy (Stanton and Kliot, KDD 2012); ``member`` (N) is -1 for nodes not placed yet, so that
+    further passes start from the last. ``sizes`` counts the nodes of every part.
+    """
+    shared = np.zeros(len(sizes), np.int64)
+    for i in range(len(member)):
+        if member[i] >= 0:
+            sizes[member[i]] -= 1
+        for e in range(indptr[i], indptr[i + 1]):
+            owner = member[indices[e]]
+            if owner >= 0:
+                shared[owner] += 1
+        best, best_score = -1, -1.0
+        for part in range(len(sizes)):
+            score = (shared[part] + 1e-6) * (1 - sizes[part] / capacity)
+            if score > best_score and sizes[part] < capacity:
+                best, best_score = part, score
+        for e in range(indptr[i], indptr[i + 1]):
+            owner = member[indices[e]]
+            if owner >= 0:
+                shared[owner] = 0
+        member[i] = best
+        sizes[best] += 1
 
 
 @njit(parallel=True, nogil=True, cache=True)
@@ -154,7 +239,7 @@ def sddmm(indptr, indices, g, x, out):
 
 
 @njit(parallel=True, nogil=True, cache=True)
-def take_columns(by_column, order, key, limit, scale, out):
+def take_columns(by_column, order, names, key, limit, scale, out):
     """out[n, p] = by_column[order[p], n], dropped and scaled. ``by_column`` is dense d x N, ``out`` N x len(order)."""
     count = out.shape[0]
     lowest = np.uint32(limit)
@@ -163,7 +248,7 @@ def take_columns(by_column, order, key, limit, scale, out):
         rows = min(TILE, count - first)
         keys = np.empty(TILE, np.uint32)
         for n in range(rows):
-            keys[n] = _row_key(key, first + n)
+            keys[n] = _row_key(key, names[first + n])
         picked = np.empty(TILE, np.float32)
         for p in range(len(order)):
             source = by_column[order[p], first : first + rows]
@@ -175,18 +260,18 @@ def take_columns(by_column, order, key, limit, scale, out):
 
 
 @njit(parallel=True, nogil=True, cache=True)
-def scatter_columns(indptr, indices, data, order, key, limit, scale, out):
+def scatter_columns(indptr, indices, data, order, names, key, limit, scale, out):
     """The same from sparse columns (CSC): out (N x len(order), zeroed) receives the entries that stay."""
     for p in prange(len(order)):
         column = order[p]
         for e in range(indptr[column], indptr[column + 1]):
             n = indices[e]
-            if limit == 0 or _hash(_row_key(key, n), column) >= limit:
+            if limit == 0 or _hash(_row_key(key, names[n]), column) >= limit:
                 out[n, p] = data[e] * scale
 
 
 @njit(nogil=True, cache=True)
-def rows_of_columns(indptr, indices, data, order, key, limit, scale, starts, positions, values):
+def rows_of_columns(indptr, indices, data, order, names, key, limit, scale, starts, positions, values):
     """Entries of the columns in ``order`` that stay, arranged by row: a CSR with ``positions`` into ``order``.
 
     ``starts`` (N + 2, zeroed) ends as the row starts in its first N + 1 places; the others have room for all entries.
@@ -195,7 +280,7 @@ def rows_of_columns(indptr, indices, data, order, key, limit, scale, starts, pos
         column = order[p]
         for e in range(indptr[column], indptr[column + 1]):
             n = indices[e]
-            if limit == 0 or _hash(_row_key(key, n), column) >= limit:
+            if limit == 0 or _hash(_row_key(key, names[n]), column) >= limit:
                 starts[n + 2] += 1
     for n in range(2, len(starts)):
         starts[n] += starts[n - 1]
@@ -203,7 +288,7 @@ def rows_of_columns(indptr, indices, data, order, key, limit, scale, starts, pos
         column = order[p]
         for e in range(indptr[column], indptr[column + 1]):
             n = indices[e]
-            if limit == 0 or _hash(_row_key(key, n), column) >= limit:
+            if limit == 0 or _hash(_row_key(key, names[n]), column) >= limit:
                 at = starts[n + 1]
                 starts[n + 1] += 1
                 positions[at] = p
@@ -231,7 +316,7 @@ def rows_times_weight(starts, positions, values, step_of, weight, out):
 
 
 @njit(parallel=True, nogil=True, cache=True, fastmath=_FAST)
-def columns_times_grad(indptr, indices, data, order, step_of, grad, key, limit, scale, out):
+def columns_times_grad(indptr, indices, data, order, step_of, grad, names, key, limit, scale, out):
     """The gradient of :func:`rows_times_weight` for the weight: out[p] = sum over n of x[n, p] * grad[n, step of p]."""
     channels = out.shape[1]
     for p in prange(len(order)):
@@ -242,7 +327,7 @@ def columns_times_grad(indptr, indices, data, order, step_of, grad, key, limit, 
             target[c] = _F0
         for e in range(indptr[column], indptr[column + 1]):
             n = indices[e]
-            if limit == 0 or _hash(_row_key(key, n), column) >= limit:
+            if limit == 0 or _hash(_row_key(key, names[n]), column) >= limit:
                 v = data[e] * scale
                 source = grad[n, base : base + channels]
                 for c in range(channels):
@@ -261,12 +346,12 @@ def _kept(key, row, lowest, scale, kept):
 
 
 @njit(parallel=True, nogil=True, cache=True, fastmath=_FAST)
-def activate(a, reach, shift, bias, kind, keys, limit, scale, total, square):
+def activate(a, reach, shift, bias, kind, names, keys, limit, scale, own, total, square):
     """In place: a = dropout(activation(a + reach x shift + bias)); block sums of a and a^2 per column.
 
     a is N x K*H for K steps; ``keys`` holds one dropout key a step; ``total`` and ``square`` are float64, BLOCKS x K*H,
-    zeroed. Sums are taken in single precision over TILE rows and in double beyond, so that the variance of a column
-    with a large mean does not cancel.
+    zeroed, and count the first ``own`` rows. Sums are taken in single precision over TILE rows and in double beyond, so
+    that the variance of a column with a large mean does not cancel.
     """
     count, width = a.shape
     channels = width // len(keys)
@@ -280,7 +365,7 @@ def activate(a, reach, shift, bias, kind, keys, limit, scale, total, square):
                 arrives = reach[n]
                 for k in range(len(keys)):
                     if limit > 0:
-                        _kept(keys[k], n, lowest, scale, kept)
+                        _kept(keys[k], names[n], lowest, scale, kept)
                     base = k * channels
                     row = a[n, base : base + channels]
                     own_shift, own_bias = shift[base : base + channels], bias[base : base + channels]
@@ -293,8 +378,10 @@ def activate(a, reach, shift, bias, kind, keys, limit, scale, total, square):
                             x = max(x, _F0)
                         x *= kept[h]
                         row[h] = x
-                        own_sums[h] += x
-                        own_squares[h] += x * x
+                    if n < own:
+                        for h in range(channels):
+                            own_sums[h] += row[h]
+                            own_squares[h] += row[h] * row[h]
             for c in range(width):
                 total[block, c] += sums[c]
                 square[block, c] += squares[c]
@@ -302,11 +389,11 @@ def activate(a, reach, shift, bias, kind, keys, limit, scale, total, square):
 
 
 @njit(parallel=True, nogil=True, cache=True, fastmath=_FAST)
-def activate_backward(h_out, grad, reach, offset, slope, kind, keys, limit, scale, bias_grad, shift_grad):
+def activate_backward(h_out, grad, reach, offset, slope, kind, names, keys, limit, scale, own, bias_grad, shift_grad):
     """In place: grad becomes the gradient before the activation.
 
-    ``offset + slope * h`` adds what flows back through the batch statistics. Block sums of the result, plain and
-    weighted by ``reach``, are the gradients of bias and shift (BLOCKS x K*H, zeroed).
+    ``offset + slope * h`` adds what flows back through the statistics of the first ``own`` rows. Block sums of the
+    result, plain and weighted by ``reach``, are the gradients of bias and shift (BLOCKS x K*H, zeroed).
     """
     count = grad.shape[0]
     channels = grad.shape[1] // len(keys)
@@ -318,14 +405,17 @@ def activate_backward(h_out, grad, reach, offset, slope, kind, keys, limit, scal
             arrives = reach[n]
             for k in range(len(keys)):
                 if limit > 0:
-                    _kept(keys[k], n, lowest, scale, kept)
+                    _kept(keys[k], names[n], lowest, scale, kept)
                 base = k * channels
                 row, y_row = grad[n, base : base + channels], h_out[n, base : base + channels]
                 own_offset, own_slope = offset[base : base + channels], slope[base : base + channels]
                 by_bias, by_shift = bias_grad[block, base : base + channels], shift_grad[block, base : base + channels]
+                if n < own:
+                    for h in range(channels):
+                        row[h] = row[h] + own_offset[h] + own_slope[h] * y_row[h]
                 for h in range(channels):
                     y = y_row[h]
-                    g = (row[h] + own_offset[h] + own_slope[h] * y) * kept[h]
+                    g = row[h] * kept[h]
                     if kind == ELU:
                         g = g if y > _F0 else g * (y * inverse + _F1)
                     elif kind == RELU:

@@ -65,9 +65,12 @@ class SpikeGCL(nn.Module):
         """Feature columns of the graphs it embeds."""
         return self.encoder.groups.columns if self.inputs is None else len(self.inputs.directions)
 
-    def prepare(self, graph: Graph) -> Graph:
-        """The graph with what the encoder reads in place of its features."""
-        return graph if self.inputs is None else graph.with_features(self.inputs.apply(graph))
+    def prepare(self, graph: Graph, blocks: int | None = None) -> Graph:
+        """The graph with what the encoder reads in place of its features.
+
+        With ``blocks`` a propagation of features goes through the graph in so many blocks of rows.
+        """
+        return graph if self.inputs is None else graph.with_features(self.inputs.apply(graph, blocks))
 
     def chunks(self, nodes: int) -> Iterator[tuple[int, int]]:
         """Step ranges (first, count) computed side by side: whole blocks, as many as CHUNK_FLOATS allows."""

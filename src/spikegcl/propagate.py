@@ -20,7 +20,7 @@ from torch import Tensor
 from spikegcl import kernels, noise
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 # In a product with fewer columns than this the library rounds a row differently depending on where the row stands.
 NARROW = 16
+FEW = 16  # ... and in one with fewer rows it rounds differently altogether: both are padded
+MOMENT_FLOATS = 2**26  # entries whose mean is taken at once
 
 _kernels_on = True
 
@@ -63,6 +65,7 @@ class Operator:
 
     ``values`` (2E + N or 2E) belong to P, ``values_t`` to its transpose on the same symmetric pattern.
     ``reach`` (N) is P times the all-ones vector: how much of a constant arrives at each node.
+    ``cut`` says where the rows stand in a larger graph, if they were taken from one (:func:`cut_operator`).
     """
 
     kind: str
@@ -72,6 +75,7 @@ class Operator:
     values: Tensor
     values_t: Tensor
     reach: Tensor
+    cut: Cut | None = None
 
     @property
     def num_nodes(self) -> int:
@@ -83,17 +87,62 @@ class Operator:
         count = torch.arange(self.num_nodes, device=self.indptr.device)
         return torch.repeat_interleave(count, self.indptr.diff())
 
+    @cached_property
+    def names(self) -> NDArray[np.int64]:
+        """The numbers (N) by which rows take part in random choices: those of the graph they were cut from."""
+        return np.arange(self.num_nodes) if self.cut is None else self.cut.nodes
+
     def drop_edges(self, rate: float, key: int) -> Operator:
         """P of the graph without a random share ``rate`` of its undirected edges; degrees follow, self-loops stay."""
         if rate == 0:
             return self
         if fused(self.values):
             kept = torch.empty_like(self.weights)
-            kernels.keep_edges(self.indptr.numpy(), self.indices.numpy(), key, noise.cutoff(rate), kept.numpy())
+            kernels.keep_edges(
+                self.indptr.numpy(), self.indices.numpy(), self.names, key, noise.cutoff(rate), kept.numpy()
+            )
         else:
-            i, j = self.rows, self.indices.long()
+            names = torch.from_numpy(self.names).to(self.indices.device)
+            i, j = names[self.rows], names[self.indices.long()]
             kept = (noise.keep(key, torch.minimum(i, j), torch.maximum(i, j), rate) | (i == j)).float()
-        return _normalise(self.kind, self.indptr, self.indices, self.weights * kept)
+        return _normalise(self.kind, self.indptr, self.indices, self.weights * kept, self.cut, rate, key)
+
+
+@dataclass(frozen=True, eq=False)
+class Cut:
+    """Rows of A, with ``loops`` of A + I, that were taken from a graph: those of ``nodes`` (int64)."""
+
+    graph: Graph
+    nodes: NDArray[np.int64]
+    loops: bool
+
+    def degrees(self, rate: float = 0.0, key: int = 0) -> Tensor:
+        """Row sums in the whole graph, without the edges that :meth:`Operator.drop_edges` drops (float32)."""
+        out = torch.empty(len(self.nodes))
+        kernels.kept_degrees(*_csr(self.graph), self.nodes, self.loops, key, noise.cutoff(rate), out.numpy())
+        return out
+
+    def rows(self, place: NDArray[np.int32], inner: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Row starts, columns and weights; columns are renumbered by ``place``, see :func:`kernels.cut_rows`."""
+        indptr, indices, weights = _csr(self.graph)
+        room = int((indptr[self.nodes + 1] - indptr[self.nodes]).sum()) + len(self.nodes)
+        starts, columns, values = (
+            np.empty(len(self.nodes) + 1, np.int64),
+            np.empty(room, np.int32),
+            np.empty(room, "f4"),
+        )
+        kernels.cut_rows(indptr, indices, weights, self.nodes, inner, self.loops, place, starts, columns, values)
+        stored = int(starts[-1])
+        return torch.from_numpy(starts), torch.from_numpy(columns[:stored]), torch.from_numpy(values[:stored])
+
+
+def _csr(graph: Graph) -> tuple[Any, Any, Any]:
+    """The arrays of a graph as the kernels want them: weights that are all 1 stay away."""
+    return graph.indptr, graph.indices, np.empty(0, np.float32) if graph.weights is None else graph.weights
+
+
+def _has_loops(kind: str) -> bool:
+    return kind not in ("mean", "symmetric")
 
 
 def local_order(graph: Graph) -> NDArray[np.int64]:
@@ -114,7 +163,7 @@ def make_operator(
     whatever ``order`` is, and its result is the same bit for bit.
     """
     adjacency = graph.adjacency
-    if kind not in ("mean", "symmetric"):
+    if _has_loops(kind):
         adjacency = sp.csr_array(adjacency + sp.eye_array(graph.num_nodes, dtype=np.float32, format="csr"))
         adjacency.sort_indices()
     if order is not None:
@@ -126,8 +175,31 @@ def make_operator(
     return _normalise(kind, indptr, indices, weights)
 
 
-def _normalise(kind: str, indptr: Tensor, indices: Tensor, weights: Tensor) -> Operator:
-    degree = _row_sums(indptr, weights)
+def cut_operator(
+    graph: Graph, nodes: NDArray[np.int64], inner: int, kind: str = "gcn", device: torch.device | str = "cpu"
+) -> Operator:
+    """P of ``graph`` between ``nodes`` (int64, n of them): n x n, with the degrees of the whole graph.
+
+    The first ``inner`` nodes must have all their neighbours among ``nodes``; their rows are those of the whole P, entry
+    by entry in the same order. Edges between two of the others are left out.
+    """
+    place = np.full(graph.num_nodes, -1, np.int32)
+    place[nodes] = np.arange(len(nodes), dtype=np.int32)
+    cut = Cut(graph, nodes, _has_loops(kind))
+    return _normalise(kind, *(part.to(device) for part in cut.rows(place, inner)), cut)
+
+
+def _normalise(
+    kind: str,
+    indptr: Tensor,
+    indices: Tensor,
+    weights: Tensor,
+    cut: Cut | None = None,
+    rate: float = 0.0,
+    key: int = 0,
+) -> Operator:
+    """P from A or A + I; of a cut, which lost edges at ``rate`` by ``key``, with the degrees of its graph."""
+    degree = _row_sums(indptr, weights) if cut is None else cut.degrees(rate, key).to(weights.device)
     one = torch.ones_like(degree)
     if kind in ("gcn", "symmetric"):
         root = torch.where(degree > 0, degree.rsqrt(), 0)
@@ -138,7 +210,7 @@ def _normalise(kind: str, indptr: Tensor, indices: Tensor, weights: Tensor) -> O
         values_t = _scale(indptr, indices, weights, one, inverse)
     else:
         values = values_t = weights
-    return Operator(kind, indptr, indices, weights, values, values_t, _row_sums(indptr, values))
+    return Operator(kind, indptr, indices, weights, values, values_t, _row_sums(indptr, values), cut)
 
 
 def _row_sums(indptr: Tensor, values: Tensor) -> Tensor:
@@ -244,30 +316,62 @@ class Columns:
         return self.key, noise.cutoff(self.drop), np.float32(1 / (1 - self.drop))
 
 
+class ColumnMoments:
+    """Mean and mean square (float64, d) of every feature column, over all nodes; taken when first asked for."""
+
+    def __init__(self, features: Any) -> None:
+        self._features = features
+
+    @cached_property
+    def mean(self) -> Tensor:
+        return self._mean_of(lambda rows: rows)
+
+    @cached_property
+    def square(self) -> Tensor:
+        return self._mean_of(lambda rows: rows.power(2) if sp.issparse(rows) else np.square(rows, dtype=np.float64))
+
+    def _mean_of(self, function: Callable[[Any], Any]) -> Tensor:
+        """By blocks of rows, which a memory-mapped matrix needs; most graphs are one block."""
+        count, width = self._features.shape
+        rows = max(1, MOMENT_FLOATS // width)
+        if count <= rows:
+            mean = function(self._features).mean(0, dtype=np.float64)
+        else:
+            blocks = (function(self._features[low : low + rows]) for low in range(0, count, rows))
+            mean = sum(np.asarray(block.sum(0, dtype=np.float64)) for block in blocks) / count
+        return torch.from_numpy(np.asarray(mean).ravel())
+
+
 class Features:
     """Features prepared for products, stored by column: dense d x N, or CSC when sparse.
 
-    Holds the column means and second moments, from which the batch statistics of any dropped view follow in closed
+    Knows the column means and second moments, from which the batch statistics of any dropped view follow in closed
     form: dropping with probability p and scaling by 1 / (1 - p) keeps the mean and divides the second moment by 1 - p.
-    Node ``order[i]`` of the graph becomes row i, as in :func:`make_operator`.
+    Node ``order[i]`` of the graph becomes row i, as in :func:`make_operator`; these may be some of the nodes, the
+    moments are then still those of all. ``names`` are the numbers by which rows take part in random choices.
     """
 
     def __init__(
-        self, graph: Graph, device: torch.device | str = "cpu", order: NDArray[np.int64] | None = None
+        self,
+        graph: Graph,
+        device: torch.device | str = "cpu",
+        order: NDArray[np.int64] | None = None,
+        names: NDArray[np.int64] | None = None,
+        moments: ColumnMoments | None = None,
     ) -> None:
         features = graph.features
-        self.shape: tuple[int, int] = features.shape
+        self.shape: tuple[int, int] = features.shape if order is None else (len(order), features.shape[1])
+        self.names = np.arange(self.shape[0]) if names is None else names
         self.device = torch.device(device)
         self.sparse: Any = None
         self.dense: Tensor | None = None
         if graph.is_sparse:
             self.sparse = (features if order is None else features[order]).tocsc()
         else:
-            by_column = np.ascontiguousarray(features.T) if order is None else features.T.take(order, axis=1)
-            self.dense = torch.from_numpy(by_column).to(device)
-        square = features.power(2) if graph.is_sparse else np.square(features, dtype=np.float64)
-        self.mean = torch.from_numpy(np.asarray(features.mean(0, dtype=np.float64)).ravel())
-        self.square = torch.from_numpy(np.asarray(square.mean(0, dtype=np.float64)).ravel())
+            self.dense = torch.from_numpy(np.ascontiguousarray(features.T if order is None else features[order].T)).to(
+                device
+            )
+        self.whole = moments or ColumnMoments(features)
 
     @property
     def fused(self) -> bool:
@@ -277,8 +381,8 @@ class Features:
     def moments(self, columns: Columns) -> tuple[Tensor, Tensor]:
         """Mean and biased variance (float32, d) of the columns in their order, dropout included in expectation."""
         order = torch.from_numpy(columns.order)
-        mean = self.mean[order]
-        var = (self.square[order] / (1 - columns.drop) - mean**2).clamp(min=0)
+        mean, square = self.whole.mean[order], self.whole.square[order]
+        var = (square / (1 - columns.drop) - mean**2).clamp(min=0)
         return mean.float().to(self.device), var.float().to(self.device)
 
     def gather(self, columns: Columns, low: int, high: int) -> Tensor:
@@ -287,17 +391,17 @@ class Features:
         if self.fused:
             if self.dense is None:
                 out = torch.zeros(self.shape[0], len(order))
-                kernels.scatter_columns(*_arrays(self.sparse), order, *columns.choice, out.numpy())
+                kernels.scatter_columns(*_arrays(self.sparse), order, self.names, *columns.choice, out.numpy())
             else:
                 out = torch.empty(self.shape[0], len(order))
-                kernels.take_columns(self.dense.numpy(), order, *columns.choice, out.numpy())
+                kernels.take_columns(self.dense.numpy(), order, self.names, *columns.choice, out.numpy())
             return out
         picked = (
             self.dense[torch.from_numpy(order).to(self.device)].T
             if self.dense is not None
             else torch.from_numpy(self.sparse[:, order].toarray()).to(self.device)
         )
-        nodes = torch.arange(self.shape[0], device=self.device)[:, None]
+        nodes = torch.from_numpy(self.names).to(self.device)[:, None]
         kept = noise.keep(columns.key, nodes, torch.from_numpy(order).to(self.device)[None], columns.drop)
         return picked * kept / (1 - columns.drop)
 
@@ -314,11 +418,12 @@ class _SparseLinear(torch.autograd.Function):
         entries = int((features.sparse.indptr[order + 1] - features.sparse.indptr[order]).sum())
         starts = np.zeros(count + 2, np.int64)
         positions, values = np.empty(entries, np.int32), np.empty(entries, np.float32)
-        kernels.rows_of_columns(*_arrays(features.sparse), order, *columns.choice, starts, positions, values)
+        choice = features.names, *columns.choice
+        kernels.rows_of_columns(*_arrays(features.sparse), order, *choice, starts, positions, values)
         out = torch.empty(count, (int(step_of[-1]) + 1) * width)
         kernels.rows_times_weight(starts, positions, values, step_of, weight.detach().numpy(), out.numpy())
         ctx.call = (*_arrays(features.sparse), order, step_of)
-        ctx.choice, ctx.shape = columns.choice, weight.shape
+        ctx.choice, ctx.shape = choice, weight.shape
         return out
 
     @staticmethod
@@ -392,7 +497,17 @@ def _active_rows(grad: Tensor) -> Tensor | None:
 def block_linear(x: Tensor, weight: Tensor, bounds: Sequence[int] | NDArray[np.int64]) -> Tensor:
     """A block-diagonal linear map: block k of x (columns bounds[k] to bounds[k+1]) times its rows of ``weight``.
 
-    x is N x bounds[-1], weight bounds[-1] x H; the result is N x K*H with the blocks side by side.
+    x is N x bounds[-1], weight bounds[-1] x H; the result is N x K*H with the blocks side by side. A row's result does
+    not depend on the other rows.
     """
+    rows = len(x)
+    if rows < FEW:
+        x = torch.nn.functional.pad(x, (0, 0, 0, FEW - rows))
     out: Tensor = _BlockLinear.apply(x, weight, [int(b) for b in bounds])  # type: ignore[no-untyped-call]
-    return out
+    return out[:rows] if rows < FEW else out
+
+
+def row_linear(row: Tensor, weight: Tensor, bounds: Sequence[int] | NDArray[np.int64]) -> Tensor:
+    """:func:`block_linear` of a single row (bounds[-1]): K*H."""
+    out: Tensor = _BlockLinear.apply(row[None], weight, [int(b) for b in bounds])  # type: ignore[no-untyped-call]
+    return out[0]

@@ -20,6 +20,7 @@ from spikegcl.inductive import match_columns, training_order
 from spikegcl.memory import reuse_freed_memory
 from spikegcl.model import SpikeGCL
 from spikegcl.objectives import OBJECTIVES
+from spikegcl.parts import embed_parts, partition
 from spikegcl.probes import linear_probe
 from spikegcl.propagate import Features, local_order, make_operator, propagate
 
@@ -305,21 +306,27 @@ def embed_graph(
     device: torch.device | str = "cpu",
     *,
     known: NDArray[Any] | None = None,
+    parts: int = 1,
 ) -> NDArray[np.uint8]:
     """Codes of any graph with the model's feature columns, by the statistics frozen in training (packed).
 
     ``columns`` are the names of the model's columns: a graph with names has them matched in any order. ``known`` are
     the ids of the training nodes in training order: with them a node whose surroundings did not change has exactly the
-    code it got in training, wherever its row stands now (docs/new-nodes.md).
+    code it got in training, wherever its row stands now (docs/new-nodes.md). ``parts`` cuts the graph into so many that
+    are embedded one after the other: less memory, the same codes.
     """
     graph = match_columns(graph, columns, model.num_features, known=known).graph
     order = None if known is None else training_order(graph.ids, known)
     if order is not None:
         graph = graph.subgraph(order)
-    model, graph = model.to(device), model.prepare(graph)
-    operator = make_operator(graph, model.encoder.operator_kind, device)
-    view = clean_view(operator, Features(graph, device), model.encoder.groups)
-    packed: NDArray[np.uint8] = model.embed(view).cpu().numpy()
+    model = model.to(device)
+    if parts == 1:
+        graph = model.prepare(graph)
+        operator = make_operator(graph, model.encoder.operator_kind, device)
+        view = clean_view(operator, Features(graph, device), model.encoder.groups)
+        packed: NDArray[np.uint8] = model.embed(view).cpu().numpy()
+    else:
+        packed = embed_parts(model, graph, partition(graph, parts), device)
     if order is None:
         return packed
     codes = np.empty_like(packed)

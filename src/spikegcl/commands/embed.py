@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from spikegcl.commands.common import DataRoot, Device, Features, Json, load, load_source
+from spikegcl.commands.common import DataRoot, Device, Features, Json, Parts, load, load_source
 from spikegcl.errors import CodesError
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ def embed(
     fill_missing: Annotated[
         str | None, typer.Option(help="What to take for feature columns that are missing: zero. Default: an error.")
     ] = None,
+    parts: Parts = 1,
     data_root: DataRoot = None,
     device: Device = "cpu",
     json_: Json = False,
@@ -51,7 +52,8 @@ def embed(
     loaded = load_source(opened.source, data_root) if graph is None else _read(graph, features, data_root)
     width = model.num_features
     matched = match_columns(loaded, columns, width, fill_missing=fill_missing, known=known)  # type: ignore[arg-type]
-    codes = make_codes(embed_graph(model, matched.graph, columns, device, known=known), matched.graph, model)
+    packed = embed_graph(model, matched.graph, columns, device, known=known, parts=parts)
+    codes = make_codes(packed, matched.graph, model)
     codes.save(output)
     document = {
         "codes": str(output),
