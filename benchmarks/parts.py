@@ -46,8 +46,8 @@ def measure(name: str) -> dict:
     x = torch.randn(graph.num_nodes, 64)
     out = torch.empty_like(x)
     copy = statistics.median(timed(lambda: out.copy_(x), 9))
-    product = statistics.median(timed(lambda: propagate(session.operator, x), 9))
-    stored = len(session.operator.indices)
+    product = statistics.median(timed(lambda: propagate(session.whole.operator, x), 9))
+    stored = len(session.whole.operator.indices)
     return {
         "graph": name,
         "epoch_seconds": total,

@@ -25,7 +25,7 @@ RESULTS = ROOT / "results" / "statistics"
 @torch.no_grad()
 def use_exact_statistics(session: Session) -> None:
     """Replace the running averages by the statistics of the clean graph without dropout, pooled over steps."""
-    encoder, view = session.model.encoder, session.clean
+    encoder, view = session.model.encoder, session.whole.clean
     for norm in (encoder.input_norm, *encoder.norms):
         norm.observe = lambda mean, var, norm=norm: norm.seen.append((mean.clone(), var.clone()))
         norm.seen = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from spikegcl.codes import open_codes
 from spikegcl.config import Config, preset
 from spikegcl.datasets import load_dataset
 from spikegcl.errors import ConfigError
+from spikegcl.objectives import Margin
 from spikegcl.parts import embed_parts, metis, partition, stream, take_part
 from spikegcl.propagate import make_operator, plain_torch
 from spikegcl.training import Session, embed_graph
@@ -105,6 +107,55 @@ def test_codes_of_benchmarks_by_parts(name, settings, data_root):
     whole = embed_graph(model, graph)
     for parts in (2, 3):
         assert np.array_equal(embed_graph(model, graph, parts=parts), whole)
+
+
+# --------------------------------------------------------------------------------------------------- training
+
+
+def one_epoch(graph, config, member):
+    """Loss, gradients and running statistics of an epoch over the parts of ``member``."""
+    session = Session(graph, config.replace(parts=int(member.max()) + 1), 0)
+    session.member = member
+    loss, norms = Margin(session).gradient(1)
+    gradients = {name: value.grad for name, value in session.model.named_parameters() if value.grad is not None}
+    return loss, norms, gradients, dict(session.model.named_buffers())
+
+
+def assert_close(found, expected, tolerance):
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        assert (found[name] - value).norm() <= tolerance * value.norm(), name
+
+
+@pytest.mark.parametrize("encoder", ["gcn", "sage", "gat"])
+@pytest.mark.parametrize("columns", [24, 64], ids=["dense", "sparse"])
+def test_parts_add_up_to_the_whole_graphs_loss_and_gradient(encoder, columns):
+    """But for batch norm nothing differs: dropout, dropped edges and shuffled columns are the same in any cut."""
+    graph = load_dataset(f"sbm:nodes=300,classes=4,num_features={columns}")
+    config = Config(steps=4, channels=16, encoder=encoder, threshold=0.05, margin=1.0, batch_norm=False)
+    loss, norms, gradients, _ = one_epoch(graph, config, partition(graph, 3))
+    whole_loss, whole_norms, whole_gradients, _ = one_epoch(graph, config, np.zeros(300, np.int32))
+    assert loss == pytest.approx(whole_loss, rel=1e-6)
+    assert norms.tolist() == pytest.approx(whole_norms.tolist(), rel=1e-4)
+    assert_close(gradients, whole_gradients, 1e-5)
+
+
+def test_parts_move_the_running_statistics_as_the_whole_graph_does(graph):
+    """With two layers: what the only hidden layer holds does not depend on the cut."""
+    config = Config(steps=4, channels=16, threshold=0.05)
+    by_parts, whole = (one_epoch(graph, config, member)[3] for member in (partition(graph, 3), np.zeros(300, np.int32)))
+    assert_close(by_parts, whole, 1e-5)
+
+
+def test_training_by_parts_learns_and_writes_the_same_run_folder(run, files):
+    settings = ("--set", "epochs=8", "--set", "channels=8", "--set", "steps=4", "--set", "margin=1.0")
+    code, out, _ = run("train", *options(files[1]), *settings, "--parts", 3, "-o", "r", "--json", "--no-report")
+    assert code == 0
+    assert json.loads(out)["rows"][0]["epochs"] == 8
+    losses = [json.loads(line)["loss"] for line in Path("r/log.jsonl").read_text().splitlines()]
+    assert losses[-1] < losses[0]
+    code, out, _ = run("embed", "r", *options(files[1], labels=None), "-o", "whole.arrow", "--json")
+    assert json.loads(out)["change"]["bits_flipped"] == 0
 
 
 def test_embed_command_by_parts(run, files, trained_run):

@@ -36,7 +36,7 @@ def test_every_encoder_and_neuron_learns(graph, encoder, neuron):
 def test_codes_do_not_depend_on_the_order_in_which_training_keeps_the_nodes(graph, encoder, channels):
     session = Session(graph, SMALL.replace(encoder=encoder, channels=channels), 0)
     session.warm_up(2)
-    assert not np.array_equal(session.order, np.arange(graph.num_nodes))
+    assert not np.array_equal(session.whole.nodes, np.arange(graph.num_nodes))
     assert np.array_equal(session.embed(), embed_graph(session.model, graph))
 
 

@@ -5,7 +5,9 @@ Every command prints a summary for people or, with --json, one JSON document on 
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 import sys
 from typing import Annotated
 
@@ -49,15 +51,26 @@ for command in (
 
 def main() -> None:
     """Entry point: errors a user can act on end in one paragraph and exit code 1, wrong usage in exit code 2."""
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    level = logging.INFO if os.environ.get("RANK", "0") == "0" else logging.ERROR
+    logging.basicConfig(level=level, format="%(message)s", stream=sys.stderr)
     try:
-        app(standalone_mode=True)
+        with _world():
+            app(standalone_mode=True)
     except SpikeGCLError as error:
         _fail(str(error))
     except KeyboardInterrupt:
         _fail("interrupted; nothing half-written was left behind", 130)
     except MemoryError:
         _fail("out of memory; fewer channels or a smaller graph need less")
+
+
+def _world() -> contextlib.AbstractContextManager[None]:
+    """The processes that torchrun started work together; any other process works alone."""
+    if not {"RANK", "WORLD_SIZE", "MASTER_ADDR"} <= os.environ.keys():
+        return contextlib.nullcontext()
+    from spikegcl import world
+
+    return world.joined()
 
 
 def _fail(message: str, code: int = 1) -> None:

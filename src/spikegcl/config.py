@@ -63,6 +63,7 @@ class Config(Settings):
     block: int = 1  # [B] steps per block: gradients stop at block borders; B = steps trains end to end
     stop: str = "epochs"  # early stopping: epochs (none), loss, or validation (needs labels)
     patience: int = 5  # epochs without improvement before stopping early
+    parts: int = 1  # pieces the graph is cut into, one in memory at a time; batch statistics are then those of a piece
     select: str = "last"  # which epoch's codes are kept: last, or validation (best validation accuracy; needs labels)
 
     CHOICES: ClassVar = {
@@ -96,7 +97,9 @@ class Config(Settings):
         "weight_decay": (0, float("inf")),
         "block": (1, 65536),
         "patience": (1, 10**9),
+        "parts": (1, 2**31 - 1),
     }
+    NEWER: ClassVar = {"parts": 1}
 
 
 # The preset `compact`, for any graph: every step reads all components of the propagated features. Its channels are

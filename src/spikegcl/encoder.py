@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from spikegcl import noise
+from spikegcl import noise, world
 from spikegcl.fused import Affine, activate
 from spikegcl.propagate import (
     Columns,
@@ -40,6 +40,8 @@ from spikegcl.propagate import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from spikegcl.config import Config
     from spikegcl.groups import Groups
 
@@ -125,6 +127,42 @@ class Norm(nn.Module):
             running.mul_((1 - MOMENTUM) ** count).add_(weight @ seen)
 
 
+class Seen:
+    """Batch statistics of pieces of a graph, gathered to become those of the graph.
+
+    Pieces of n nodes with means m and variances v make mean M = sum n m / sum n and variance sum n (v + (m - M)^2) /
+    sum n, over all processes; one piece is its own result, exactly.
+    """
+
+    def __init__(self) -> None:
+        self._pieces: dict[tuple[Norm, int], dict[int, list[tuple[int, Tensor, Tensor]]]] = {}
+
+    def add(self, norm: Norm, view: int, first: int, count: int, mean: Tensor, var: Tensor) -> None:
+        """Statistics (K x width) of the steps from ``first`` on, of ``count`` nodes, in the view with this key."""
+        for step, (m, v) in enumerate(zip(mean, var, strict=True), first):
+            self._pieces.setdefault((norm, view), {}).setdefault(step, []).append((count, m.double(), v.double()))
+
+    def combined(self) -> Iterator[tuple[Norm, list[tuple[Tensor, Tensor]]]]:
+        """Every norm with mean and variance (float32, steps x width) of its views, in the order they were met."""
+        found: dict[Norm, list[tuple[Tensor, Tensor]]] = {}
+        for (norm, _), by_step in self._pieces.items():
+            steps = [list(zip(*by_step[step], strict=True)) for step in sorted(by_step)]
+            sizes = [torch.tensor(counts, dtype=torch.float64, device=m[0].device)[:, None] for counts, m, _ in steps]
+            means = [torch.stack(list(m)) for _, m, _ in steps]
+            total = torch.stack([size.sum() for size in sizes])[:, None]
+            mean = torch.stack([(size * m).sum(0) for size, m in zip(sizes, means, strict=True)])
+            world.add_up([total, mean])
+            mean /= total
+            spread = [
+                (size * (torch.stack(list(v)) + (m - centre) ** 2)).sum(0)
+                for size, m, centre, (_, _, v) in zip(sizes, means, mean, steps, strict=True)
+            ]
+            var = torch.stack(spread)
+            world.add_up([var])
+            found.setdefault(norm, []).append((mean.float(), (var / total).float()))
+        yield from found.items()
+
+
 class Encoder(nn.Module):
     """The peer GNNs of all steps. :meth:`currents` computes steps ``first`` to ``first + steps - 1`` of a view."""
 
@@ -143,6 +181,7 @@ class Encoder(nn.Module):
         self.input_norm = Norm(len(groups.order)) if config.batch_norm else None
         self.norms = nn.ModuleList(Norm(self.channels) for _ in range(config.layers - 1) if config.batch_norm)
         self._mirror: tuple[Operator, Tensor] | None = None
+        self.seen: Seen | None = None  # where statistics are gathered; without it they move the averages at once
 
     @property
     def operator_kind(self) -> str:
@@ -169,12 +208,27 @@ class Encoder(nn.Module):
                 norm: Norm = self.norms[layer]  # type: ignore[assignment]
                 if self.training:
                     mean, var = mean.view(steps, -1), var.view(steps, -1)
-                    norm.observe(mean, var)
+                    self._observe(norm, view, first, mean, var)
                 else:
                     mean, var = norm.mean.expand(steps, -1), norm.var.expand(steps, -1)
                 scale, offset = norm.affine(mean, var)
             current = self._shared_layer(convolution, view.operator, h, scale, offset, steps)  # type: ignore[arg-type]
         return current
+
+    def _observe(self, norm: Norm, view: View, first: int, mean: Tensor, var: Tensor) -> None:
+        if self.seen is None:
+            norm.observe(mean, var)
+        else:
+            count = view.operator.num_nodes if view.own is None else view.own
+            self.seen.add(norm, view.key, first, count, mean.detach(), var.detach())
+
+    def observe(self, seen: Seen, chunks: list[tuple[int, int]]) -> None:
+        """Move the running averages by what was seen, views in turn within each of ``chunks`` (first step, steps)."""
+        for norm, views in seen.combined():
+            for first, steps in chunks:
+                for mean, var in views:
+                    if first < len(mean):
+                        norm.observe(mean[first : first + steps], var[first : first + steps])
 
     def _first_layer(self, view: View, first: int, steps: int) -> Affine:
         convolution, bounds = self.first, self.groups.bounds
@@ -184,7 +238,7 @@ class Encoder(nn.Module):
         if self.input_norm is not None:
             mean, var = view.moments if self.training else (self.input_norm.mean, self.input_norm.var)
             if self.training and first == 0:
-                self.input_norm.observe(mean[None], var[None])
+                self._observe(self.input_norm, view, 0, mean[None], var[None])
             scale, offset = self.input_norm.affine(mean[low:high], var[low:high], slice(low, high))
         weights = [_rows(w, low, high) for w in convolution.weights()]
         shifts = [_group_sums(w, offset, own, steps) for w in weights]

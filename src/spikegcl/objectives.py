@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from spikegcl import noise
+from spikegcl import noise, world
 from spikegcl.model import margin_loss
 from spikegcl.neurons import fire
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from spikegcl.training import Session
+    from spikegcl.views import Piece
 
 LEVELS = (8, 16, 32, 64, 128)  # numbers of clusters the spikes predict, coarse to fine
 CLUSTERED = 64  # components the clusters are made from: later ones are mostly noise to k-means
@@ -60,20 +61,45 @@ class Margin:
         )
 
     def epoch(self, number: int) -> tuple[float, list[float]]:
-        session, model = self.session, self.session.model
-        positive, negative = session.positive(number), session.negative(number)
+        model = self.session.model
+        total, squares = self.gradient(number)
+        self.optimiser.step()
+        model.neuron.project()
+        return total / model.steps, squares.sqrt().tolist()
+
+    def gradient(self, number: int) -> tuple[float, Tensor]:
+        """Leave the gradient of the whole graph's loss in the parameters; move the running statistics.
+
+        Returns the loss, and the squared gradient norm of every step (float64). The gradients of pieces are added up in
+        double precision, which makes the sum the same for any order and any number of processes but for rare roundings.
+        """
+        session, parameters = self.session, list(self.session.model.parameters())
+        total, sums = torch.zeros(1 + session.model.steps, dtype=torch.float64), dict[int, Tensor]()
+        with session.gathered_statistics():
+            for piece in session.pieces():
+                self.optimiser.zero_grad(set_to_none=True)
+                total += self._backward(piece, number)
+                for place, parameter in enumerate(parameters):
+                    if parameter.grad is not None:
+                        sums[place] = sums.get(place, 0) + parameter.grad.double()
+        world.add_up([total, *sums.values()])
+        for place, gradient in sums.items():
+            parameters[place].grad = gradient.float()
+        return float(total[0]), total[1:]
+
+    def _backward(self, piece: Piece, number: int) -> Tensor:
+        """Add the gradient of a piece; returns its share of the loss and the squared norms of the steps (float64)."""
+        session, model, own = self.session, self.session.model, piece.own
+        positive, negative = piece.positive(number), piece.negative(number)
         after_positive, after_negative = model.rest(positive), model.rest(negative)
         total, norms = 0.0, list[float]()
-        self.optimiser.zero_grad(set_to_none=True)
         for first, steps in model.chunks(positive.operator.num_nodes):
             good, after_positive = model.scores(positive, first, steps, after_positive, norms)
             bad, after_negative = model.scores(negative, first, steps, after_negative)
-            loss = margin_loss(good, bad, session.config.margin)
+            loss = margin_loss(good[:own], bad[:own], session.config.margin) * (own / session.graph.num_nodes)
             loss.backward()
             total += float(loss.detach())
-        self.optimiser.step()
-        model.neuron.project()
-        return total / model.steps, norms
+        return torch.tensor([total, *(norm**2 for norm in norms)], dtype=torch.float64)
 
     def state(self) -> dict[str, Tensor]:
         return _optimiser_state(self.optimiser)
@@ -106,7 +132,7 @@ class Clusters:
     def __init__(self, session: Session) -> None:
         self.session, config, model = session, session.config, session.model
         device = model.head.device
-        self.inputs = session.features.gather(session.clean.columns, 0, session.groups.columns)
+        self.inputs = session.whole.features.gather(session.whole.clean.columns, 0, session.groups.columns)
         self.targets = _cluster(self.inputs, session.seed)
         sizes = [len(target.centres) for target in self.targets]
         self.maps = [torch.zeros(model.bits + 1, size, device=device).requires_grad_() for size in sizes]

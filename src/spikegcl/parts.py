@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 
-from spikegcl import kernels
+from spikegcl import kernels, world
 from spikegcl.augment import clean_view
 from spikegcl.errors import ConfigError
 from spikegcl.propagate import ColumnMoments, Features, Operator, cut_operator
 
 if TYPE_CHECKING:
-    import torch
     from numpy.typing import NDArray
 
     from spikegcl.graph import Graph
@@ -106,14 +106,15 @@ def embed_parts(
 ) -> NDArray[np.uint8]:
     """Codes of ``graph`` (packed), one part after the other; ``member`` (N) is from :func:`partition`.
 
-    What comes before the encoder (inputs = components) reaches too far for a halo: it goes through the whole graph
-    in as many blocks of rows as there are parts.
+    Processes share the parts, and each of them gets all codes. What comes before the encoder (inputs = components)
+    reaches too far for a halo: it goes through the whole graph in as many blocks of rows as there are parts.
     """
     count = int(member.max()) + 1
     graph, encoder = model.prepare(graph, blocks=count), model.encoder
-    packed = np.empty((graph.num_nodes, (model.bits + 7) // 8), np.uint8)
-    for number in range(count):
+    packed = np.zeros((graph.num_nodes, (model.bits + 7) // 8), np.uint8)
+    for number in world.share(count):
         part = take_part(graph, np.flatnonzero(member == number), encoder.hops)
         view = clean_view(*part.load(encoder.operator_kind, device), encoder.groups)
         packed[part.nodes[: part.own]] = model.embed(view)[: part.own].cpu().numpy()
+    world.add_up([torch.from_numpy(packed)])
     return packed

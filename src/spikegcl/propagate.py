@@ -451,21 +451,23 @@ def group_linear(
 
 class _BlockLinear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bounds: Sequence[int]) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bounds: Sequence[int], few: int) -> Tensor:
         ctx.save_for_backward(x, weight)
         ctx.bounds = bounds
-        width = weight.shape[1]
+        width, rows, pad = weight.shape[1], len(x), torch.nn.functional.pad
         out = x.new_empty(x.shape[0], (len(bounds) - 1) * width)
         for k in range(len(bounds) - 1):
             block, own = slice(bounds[k], bounds[k + 1]), out[:, k * width : (k + 1) * width]
-            if width < NARROW:
-                own.copy_((x[:, block] @ torch.nn.functional.pad(weight[block], (0, NARROW - width)))[:, :width])
+            if width < NARROW or rows < few:
+                wide = pad(weight[block], (0, max(0, NARROW - width)))
+                tall = pad(x[:, block], (0, 0, 0, max(0, few - rows)))
+                own.copy_((tall @ wide)[:rows, :width])
             else:
                 torch.mm(x[:, block], weight[block], out=own)
         return out
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor, None, None]:
         x, weight = ctx.saved_tensors
         grad, bounds, width = grads[0], ctx.bounds, weight.shape[1]
         x_grad = torch.empty_like(x) if ctx.needs_input_grad[0] else None
@@ -482,7 +484,7 @@ class _BlockLinear(torch.autograd.Function):
                 torch.mm(x[:, block].index_select(0, rows).T, own, out=weight_grad[block])
                 if x_grad is not None:
                     x_grad[:, block].zero_().index_copy_(0, rows, own @ weight[block].T)
-        return x_grad, weight_grad, None
+        return x_grad, weight_grad, None, None
 
 
 def _active_rows(grad: Tensor) -> Tensor | None:
@@ -500,14 +502,11 @@ def block_linear(x: Tensor, weight: Tensor, bounds: Sequence[int] | NDArray[np.i
     x is N x bounds[-1], weight bounds[-1] x H; the result is N x K*H with the blocks side by side. A row's result does
     not depend on the other rows.
     """
-    rows = len(x)
-    if rows < FEW:
-        x = torch.nn.functional.pad(x, (0, 0, 0, FEW - rows))
-    out: Tensor = _BlockLinear.apply(x, weight, [int(b) for b in bounds])  # type: ignore[no-untyped-call]
-    return out[:rows] if rows < FEW else out
+    out: Tensor = _BlockLinear.apply(x, weight, [int(b) for b in bounds], FEW)  # type: ignore[no-untyped-call]
+    return out
 
 
 def row_linear(row: Tensor, weight: Tensor, bounds: Sequence[int] | NDArray[np.int64]) -> Tensor:
     """:func:`block_linear` of a single row (bounds[-1]): K*H."""
-    out: Tensor = _BlockLinear.apply(row[None], weight, [int(b) for b in bounds])  # type: ignore[no-untyped-call]
+    out: Tensor = _BlockLinear.apply(row[None], weight, [int(b) for b in bounds], 1)  # type: ignore[no-untyped-call]
     return out[0]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import spikegcl
-from spikegcl import floors
+from spikegcl import floors, world
 from spikegcl.baselines import SIGN, Fitted, Method, Shape, find_method
 from spikegcl.bits import unpack
 from spikegcl.datasets import make_split
@@ -82,10 +82,11 @@ def run_seed(
     if fitted.notes:
         row["notes"] = list(fitted.notes)
     if split is not None:
-        row |= {"probe": probe if fitted.predictions is None else "own", **judge(fitted, graph, split, probe, seed)}
+        own = world.from_first(lambda: judge(fitted, graph, split, probe, seed))
+        row |= {"probe": probe if fitted.predictions is None else "own", **own}
         clock.lap("probe")
         row["floors"] = {
-            name: judge(floor, graph, split, probe, seed)
+            name: world.from_first(functools.partial(judge, floor, graph, split, probe, seed))
             for name, floor in floors_of(method, fitted, graph, seed, device)
         }
     seconds = {name: fitted.seconds[name] + clock.seconds["probe"] * (name == "probe") for name in fitted.seconds}

@@ -21,6 +21,7 @@ class Settings:
 
     CHOICES: ClassVar[dict[str, tuple[str, ...]]] = {}
     RANGES: ClassVar[dict[str, tuple[float, float]]] = {}
+    NEWER: ClassVar[dict[str, Any]] = {}  # settings that stored results do not know, with the value they were made with
 
     def __post_init__(self) -> None:
         for name, choices in self.CHOICES.items():
@@ -34,7 +35,8 @@ class Settings:
     @property
     def hash(self) -> str:
         """Twelve hex digits that identify the settings in every result row."""
-        return hashlib.sha256(json.dumps(dataclasses.asdict(self), sort_keys=True).encode()).hexdigest()[:12]
+        values = {name: value for name, value in dataclasses.asdict(self).items() if self.NEWER.get(name) != value}
+        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
 
     def replace(self, **changes: Any) -> Self:
         """A copy with some settings changed; unknown names and wrong types are errors."""

@@ -2,40 +2,43 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import math
 import time
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from spikegcl import neurons, noise
-from spikegcl.augment import clean_view, corrupt
+from spikegcl import neurons, noise, world
+from spikegcl.augment import clean_view
 from spikegcl.config import Config, fit_to_graph, preset
-from spikegcl.errors import FeatureError, LabelError
+from spikegcl.encoder import Seen
+from spikegcl.errors import ConfigError, FeatureError, LabelError
 from spikegcl.groups import make_groups
 from spikegcl.inductive import match_columns, training_order
 from spikegcl.memory import reuse_freed_memory
 from spikegcl.model import SpikeGCL
 from spikegcl.objectives import OBJECTIVES
-from spikegcl.parts import embed_parts, partition
+from spikegcl.parts import embed_parts, partition, take_part
 from spikegcl.probes import linear_probe
-from spikegcl.propagate import Features, local_order, make_operator, propagate
+from spikegcl.propagate import ColumnMoments, Features, local_order, make_operator
+from spikegcl.views import Piece
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from spikegcl.closed_forms import Components
-    from spikegcl.encoder import View
     from spikegcl.graph import Graph, Split
+    from spikegcl.objectives import Objective
     from spikegcl.resume import Checkpoints
 
-# P X of the clean graph is kept over epochs when it is smaller than this (bytes): it saves a product per embedding.
-KEEP_PROPAGATED = 2**29
 CALIBRATION_NODES = 1024
 CALIBRATION_PASSES = 10  # after ten passes the initial statistics weigh 0.9^20 = 12 %
 
@@ -87,7 +90,7 @@ class Trained:
 
 
 class Session:
-    """A graph made ready for a model: adjacency normalised, features by row and column, columns grouped.
+    """A graph made ready for a model, in one piece or in ``config.parts`` parts that the processes share.
 
     A model that reads components starts where no gradient is needed (:func:`closed_forms.fit_channels`), or with
     ``start=False`` from random weights; either way its channels fire at fixed shares of the nodes, ``rates`` (T x H).
@@ -99,6 +102,8 @@ class Session:
         if graph.features is None:
             raise FeatureError("the graph has no features; give some, or use spikegcl.structural_features(graph)")
         self.config = fit_to_graph(config, graph)
+        if self.config.parts < world.size():
+            raise ConfigError(f"{world.size()} processes need as many parts; give --parts {world.size()} or more")
         self.graph, components = graph, None
         if self.config.inputs == "components":
             components, scores = _fit_components(graph, self.config, seed)
@@ -106,11 +111,9 @@ class Session:
         self.groups = make_groups(graph, self.config.steps, self.config.grouping, seed)
         self.model = SpikeGCL(self.config, self.groups, seed).to(device)
         self.model.inputs = components
-        self.order = local_order(graph)
-        self.operator = make_operator(graph, self.model.encoder.operator_kind, device, self.order)
-        self.features = Features(graph, device, self.order)
-        self.seed = seed
-        self.clean = self._clean()
+        self.read, self.seed, self.device = graph, seed, device
+        self.member = world.from_first(lambda: partition(graph, self.config.parts)) if self.config.parts > 1 else None
+        self._last: tuple[int, Piece] | None = None
         if self.config.threshold == 0:
             self._calibrate_threshold()
         if components is not None:
@@ -119,54 +122,82 @@ class Session:
                 self._start(components)
             self.settle_thresholds()
 
-    def _clean(self) -> View:
-        """The view that is embedded, with P X kept where it will be used and fits."""
-        view = clean_view(self.operator, self.features, self.groups)
-        count, width = self.features.shape
-        if self.model.encoder.propagates_first and count * width * 4 <= KEEP_PROPAGATED:
-            view = replace(view, kept=propagate(self.operator, self.features.gather(view.columns, 0, width)))
-        return view
+    @cached_property
+    def whole(self) -> Piece:
+        """The graph in one piece, nodes in an order that keeps neighbours close."""
+        order = local_order(self.read)
+        operator = make_operator(self.read, self.model.encoder.operator_kind, self.device, order)
+        return Piece(self.model, operator, Features(self.read, self.device, order), order, self.seed)
+
+    def pieces(self) -> Iterator[Piece]:
+        """The pieces this process works on, in memory one at a time: the whole graph, or its share of the parts."""
+        if self.member is None:
+            yield self.whole
+            return
+        for number in world.share(self.config.parts):
+            if self._last is None or self._last[0] != number:
+                self._last = None
+                self._last = number, self._load(number)
+            yield self._last[1]
+
+    def _load(self, number: int) -> Piece:
+        encoder = self.model.encoder
+        part = take_part(self.read, np.flatnonzero(self.member == number), encoder.hops)
+        operator, features = part.load(encoder.operator_kind, self.device, self.moments)
+        return Piece(self.model, operator, features, part.nodes[: part.own], self.seed)
+
+    @cached_property
+    def moments(self) -> ColumnMoments:
+        return ColumnMoments(self.read.features)
 
     def embed(self) -> NDArray[np.uint8]:
-        """Codes of the graph as it is (packed)."""
-        packed: NDArray[np.uint8] = self.model.embed(self.clean).cpu().numpy()
-        codes = np.empty_like(packed)
-        codes[self.order] = packed
+        """Codes of the graph as it is (packed), in every process."""
+        codes = np.zeros((self.graph.num_nodes, (self.model.bits + 7) // 8), np.uint8)
+        for piece in self.pieces():
+            codes[piece.nodes] = self.model.embed(piece.clean)[: piece.own].cpu().numpy()
+        if self.member is not None:
+            world.add_up([torch.from_numpy(codes)])
         return codes
 
     @torch.no_grad()
     def warm_up(self, passes: int) -> None:
         """Move the running statistics as ``passes`` epochs would, without learning anything."""
         for epoch in range(1, passes + 1):
-            for view in (self.positive(epoch), self.negative(epoch)):
-                for first, steps in self.model.chunks(self.operator.num_nodes):
-                    self.model.encoder.currents(view, first, steps)
+            for view_of in (Piece.positive, Piece.negative):
+                with self.gathered_statistics():
+                    for piece in self.pieces():
+                        view = view_of(piece, epoch)
+                        for first, steps in self.model.chunks(piece.operator.num_nodes):
+                            self.model.encoder.currents(view, first, steps)
 
-    def positive(self, epoch: int) -> View:
-        if self.config.dropout == 0:
-            return self.clean
-        key = noise.derive(self.seed, epoch, "positive")
-        return clean_view(self.operator, self.features, self.groups, drop=self.config.dropout, key=key)
-
-    def negative(self, epoch: int) -> View:
-        config = self.config
-        return corrupt(
-            self.operator, self.features, self.groups, edge_drop=config.edge_drop, shuffle=config.shuffle,
-            drop=config.dropout, key=noise.derive(self.seed, epoch, "negative"),
-        )  # fmt: skip
+    @contextlib.contextmanager
+    def gathered_statistics(self) -> Iterator[None]:
+        """Batch statistics of all pieces and processes move the running averages at the end, as one graph's would."""
+        encoder = self.model.encoder
+        encoder.seen = Seen()
+        try:
+            yield
+            encoder.observe(encoder.seen, list(self.model.chunks(self.graph.num_nodes)))
+        finally:
+            encoder.seen = None
 
     @torch.no_grad()
     def _calibrate_threshold(self) -> None:
         """Choose the threshold at which the untrained neuron fires at the configured rate, on a sample of nodes."""
         self.warm_up(CALIBRATION_PASSES)
-        model, count = self.model, self.operator.num_nodes
+        model, count = self.model, self.graph.num_nodes
         sample = torch.randperm(count, generator=noise.generator(self.seed, "threshold"))[:CALIBRATION_NODES]
-        sample = sample.to(model.head.device)
+        currents = model.head.new_zeros(len(sample), model.bits)
         with model.frozen():
-            currents = [
-                model.encoder.currents(self.clean, first, steps).dense()[sample] for first, steps in model.chunks(count)
-            ]
-        sequence = torch.stack(torch.cat(currents, 1).split(model.channels, 1))
+            for piece in self.pieces():
+                rows = np.arange(count) if self.member is None else piece.nodes
+                _, taken, found = np.intersect1d(sample.numpy(), rows, assume_unique=True, return_indices=True)
+                for first, steps in model.chunks(piece.operator.num_nodes):
+                    bits = slice(first * model.channels, (first + steps) * model.channels)
+                    currents[taken, bits] = model.encoder.currents(piece.clean, first, steps).dense()[found]
+        if self.member is not None:
+            world.add_up([currents])
+        sequence = torch.stack(currents.split(model.channels, 1))
         neuron = model.neuron.neuron
         low, high = 0.0, float(sequence.clamp(min=0).sum(0).max()) + 1e-6
         for _ in range(40):  # firing falls as the threshold rises: bisect to float32 precision
@@ -182,7 +213,7 @@ class Session:
         """Make the first layer rotations and single columns, with currents of deviation 1."""
         from spikegcl.closed_forms import fit_channels
 
-        scores = self.features.gather(self.clean.columns, 0, self.groups.columns)
+        scores = self.whole.features.gather(self.whole.clean.columns, 0, self.groups.columns)
         found, rates = fit_channels(components, scores.cpu().numpy(), self.model.bits, seed=self.seed)
         directions = torch.from_numpy(found).to(scores.device)
         deviation = (scores @ directions).std(0).clamp(min=1e-12)
@@ -194,11 +225,11 @@ class Session:
     def settle_thresholds(self) -> None:
         """Move every channel's bias so that its share of the nodes (``rates``) fires at the one threshold."""
         model, neuron = self.model, self.model.neuron
-        membrane = model.rest(self.clean)
+        membrane = model.rest(self.whole.clean)
         with model.frozen():
             for step in range(model.steps):
                 bias = model.encoder.first.bias[step]
-                current = model.encoder.currents(self.clean, step, 1).dense()
+                current = model.encoder.currents(self.whole.clean, step, 1).dense()
                 charged = neurons.charge(neuron.neuron, current, membrane, neuron.tau)
                 gain = 1.0 if neuron.neuron.kind == "IF" else float(neuron.tau)
                 shift = (neuron.neuron.threshold - _exceeded_by(charged, self.rates[step])) * gain
@@ -252,8 +283,10 @@ def train(
     model, config = session.model, session.config
     objective = OBJECTIVES[config.objective](session) if config.epochs else None
     progress = Progress(model.state_dict(), clock.seconds)
-    if checkpoints is not None and objective is not None:
-        checkpoints.restore(seed, model, objective, progress)
+    if objective is not None:
+        if checkpoints is not None:
+            checkpoints.restore(seed, model, objective, progress)
+        progress = _start_with_first(model, objective, progress)
     clock.lap("train")
 
     for epoch in range(len(progress.history) + 1, config.epochs + 1):
@@ -265,7 +298,9 @@ def train(
         if judged and split is not None:
             codes = session.embed()
             clock.lap("embed")
-            accuracy = linear_probe(codes, graph.labels, split, bits=model.bits, seed=seed).val_accuracy
+            accuracy = world.from_first(
+                functools.partial(_validation_accuracy, codes, graph, split, bits=model.bits, seed=seed)
+            )
             clock.lap("probe")
         progress.history.append(Epoch(epoch, loss, seconds, accuracy, norms))
         score = -loss if accuracy is None else accuracy
@@ -283,6 +318,19 @@ def train(
     codes = session.embed()
     clock.lap("embed")
     return Trained(model, config, codes, progress.kept_epoch, progress.history, clock.seconds)
+
+
+def _start_with_first(model: SpikeGCL, objective: Objective, progress: Progress) -> Progress:
+    """Go on where process 0 does, which has the checkpoints."""
+    weights, state, progress = world.from_first(lambda: (model.state_dict(), objective.state(), progress))
+    if world.rank() > 0 and progress.history:
+        model.load_state_dict(weights)
+        objective.restore(state, len(progress.history))
+    return progress
+
+
+def _validation_accuracy(codes: NDArray[np.uint8], graph: Graph, split: Split, *, bits: int, seed: int) -> float:
+    return linear_probe(codes, graph.labels, split, bits=bits, seed=seed).val_accuracy
 
 
 class Clock:
@@ -313,7 +361,7 @@ def embed_graph(
     ``columns`` are the names of the model's columns: a graph with names has them matched in any order. ``known`` are
     the ids of the training nodes in training order: with them a node whose surroundings did not change has exactly the
     code it got in training, wherever its row stands now (docs/new-nodes.md). ``parts`` cuts the graph into so many that
-    are embedded one after the other: less memory, the same codes.
+    are embedded one after the other and by the processes among them: less memory, the same codes.
     """
     graph = match_columns(graph, columns, model.num_features, known=known).graph
     order = None if known is None else training_order(graph.ids, known)
@@ -326,7 +374,7 @@ def embed_graph(
         view = clean_view(operator, Features(graph, device), model.encoder.groups)
         packed: NDArray[np.uint8] = model.embed(view).cpu().numpy()
     else:
-        packed = embed_parts(model, graph, partition(graph, parts), device)
+        packed = embed_parts(model, graph, world.from_first(lambda: partition(graph, parts)), device)
     if order is None:
         return packed
     codes = np.empty_like(packed)

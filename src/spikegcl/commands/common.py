@@ -24,7 +24,10 @@ Features = Annotated[Path | None, typer.Option(help="Features: .npy, scipy .npz,
 Labels = Annotated[Path | None, typer.Option(help="Labels: CSV/Parquet keyed by id, or .npy by row.")]
 SplitFile = Annotated[Path | None, typer.Option("--split", help="Split: CSV/Parquet with id and part.")]
 PRESET_HELP = "compact (the default) or contrastive (any graph), paper (its datasets); other methods have their own."
-Parts = Annotated[int, typer.Option(min=1, help="Cut the graph into so many parts: less memory at a time.")]
+Parts = Annotated[
+    int | None,
+    typer.Option(min=1, help="Cut the graph into so many parts: less memory. Default: one for each process."),
+]
 Device = Annotated[str, typer.Option(help="torch device: cpu, cuda, ...")]
 
 

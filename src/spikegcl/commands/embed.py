@@ -31,12 +31,13 @@ def embed(
     fill_missing: Annotated[
         str | None, typer.Option(help="What to take for feature columns that are missing: zero. Default: an error.")
     ] = None,
-    parts: Parts = 1,
+    parts: Parts = None,
     data_root: DataRoot = None,
     device: Device = "cpu",
     json_: Json = False,
 ) -> None:
     """Write codes by a run's model: of its training graph again, or of a graph with new nodes."""
+    from spikegcl import world
     from spikegcl.inductive import compare_codes, match_columns
     from spikegcl.runs import make_codes, open_run
     from spikegcl.training import embed_graph
@@ -52,8 +53,10 @@ def embed(
     loaded = load_source(opened.source, data_root) if graph is None else _read(graph, features, data_root)
     width = model.num_features
     matched = match_columns(loaded, columns, width, fill_missing=fill_missing, known=known)  # type: ignore[arg-type]
-    packed = embed_graph(model, matched.graph, columns, device, known=known, parts=parts)
+    packed = embed_graph(model, matched.graph, columns, device, known=known, parts=parts or world.size())
     codes = make_codes(packed, matched.graph, model)
+    if world.rank() > 0:
+        return
     codes.save(output)
     document = {
         "codes": str(output),

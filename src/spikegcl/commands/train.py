@@ -18,6 +18,7 @@ from spikegcl.commands.common import (
     Json,
     Labels,
     Output,
+    Parts,
     SplitFile,
     console,
     load,
@@ -30,6 +31,7 @@ from spikegcl.errors import LabelError, SpikeGCLError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from spikegcl.baselines import Method
     from spikegcl.graph import Graph
     from spikegcl.training import Epoch
 
@@ -53,6 +55,7 @@ def train(
     seed: Annotated[int, typer.Option(min=0, help="First seed; its model and codes are kept.")] = 0,
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds to train.")] = 1,
     probe: Probe = "logreg",
+    parts: Parts = None,
     data_root: DataRoot = None,
     device: Device = "cpu",
     force: Annotated[bool, typer.Option("--force", help="Replace an existing run folder.")] = False,
@@ -64,7 +67,7 @@ def train(
     json_: Json = False,
 ) -> None:
     """Turn a graph into 1-bit codes, judge them beside their floors, write a run folder; --method runs any other."""
-    from spikegcl import protocol
+    from spikegcl import protocol, world
     from spikegcl.baselines import find_method
     from spikegcl.baselines.spikegcl import with_checkpoints
     from spikegcl.probes import PROBES
@@ -76,19 +79,28 @@ def train(
     chosen = find_method(method)
     loaded, source = load(graph, features, labels, split, data_root)
     given = [*(settings or []), *([] if bits is None else [f"bits={bits}"])]
+    if parts is not None or world.size() > 1:
+        given.append(f"parts={parts or world.size()}")
     config = with_settings(chosen.settings_for(preset, loaded.name), given)
     if loaded.labels is None and "validation" in (getattr(config, "select", ""), getattr(config, "stop", "")):
         raise LabelError("this preset selects the epoch by validation accuracy: give --labels, or --set select=last")
 
+    def fit(number: int, method: Method) -> protocol.Judged:
+        with _epoch_bar(f"seed {number}", getattr(config, "epochs", 0)) as on_epoch:
+            return protocol.run_seed(
+                loaded, config, number, method=method, probe=probe, on_epoch=on_epoch, device=device
+            )
+
+    if world.rank() > 0:  # process 0 writes, and knows how many seeds are finished
+        for number in range(seed + world.from_first(lambda: 0), seed + seeds):
+            fit(number, chosen)
+        return
     identity = identify(loaded, config, method=chosen.name, seed=seed, probe=probe, device=device)
     with new_run(output, force=force, resume=resume) as folder:
         unfinished = Unfinished(folder, identity, checkpoint_seconds)
         fitting = with_checkpoints(unfinished.checkpoints) if chosen.name == "spikegcl" else chosen
-        for number in range(seed + len(unfinished.rows), seed + seeds):
-            with _epoch_bar(f"seed {number}", getattr(config, "epochs", 0)) as on_epoch:
-                judged = protocol.run_seed(
-                    loaded, config, number, method=fitting, probe=probe, on_epoch=on_epoch, device=device
-                )
+        for number in range(seed + world.from_first(lambda: len(unfinished.rows)), seed + seeds):
+            judged = fit(number, fitting)
             if number == seed and judged.fitted.trained is not None:
                 write_run(folder, loaded, judged.trained, source, seed=seed, preset=preset)
             elif number == seed:
