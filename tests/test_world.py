@@ -18,6 +18,7 @@ import worker
 from commands import FAST, call, options
 from spikegcl.codes import open_codes
 from spikegcl.runs import open_run
+from spikegcl.shards import open_shards
 
 TESTS = Path(__file__).parent
 SECONDS = 300  # a process that waits for another in vain ends here
@@ -66,6 +67,11 @@ def test_train_command_in_two_processes(files, tmp_path):
     assert np.array_equal(two.packed, one.packed)
     assert two.info == one.info  # the model's hash: its weights are the same to the last bit
     assert open_run(tmp_path / "two").config.parts == 2
+    ended = run_two("-m", "spikegcl", "embed", tmp_path / "two", "-o", tmp_path / "shards.json")
+    assert ended.returncode == 0, ended.stderr
+    shards = open_shards(tmp_path / "shards.json")
+    assert [len(part) for part in shards.parts] == [150, 150]
+    assert np.array_equal(shards[:].packed, one.packed)
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ import numpy as np
 import psutil
 import torch
 
-from spikegcl import closed_forms, objectives, training
+from spikegcl import closed_forms, objectives, training, views
 from spikegcl.closed_forms import component_count
 from spikegcl.config import Config, fit_to_graph
 from spikegcl.floors import CHUNK
@@ -208,7 +208,7 @@ def count_components(graph: Graph, count: int, bits: int) -> Work:
 def keeps_propagated(model: SpikeGCL, graph: Graph) -> bool:
     """Whether training keeps P X of the clean graph."""
     bytes_ = graph.num_nodes * graph.num_features * 4
-    return model.encoder.propagates_first and bytes_ <= training.KEEP_PROPAGATED
+    return model.encoder.propagates_first and bytes_ <= views.KEEP_PROPAGATED
 
 
 def count_work(model: SpikeGCL, graph: Graph, *, backward: bool) -> Work:

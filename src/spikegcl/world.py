@@ -68,5 +68,11 @@ def from_first(function: Callable[[], T]) -> T:
     return value[0]  # type: ignore[return-value]
 
 
+def wait_for_all() -> None:
+    """Go on when every process has come here."""
+    if _joined():
+        dist.barrier()
+
+
 def _joined() -> bool:
     return dist.is_available() and dist.is_initialized()

@@ -27,7 +27,9 @@ def embed(
         str | None, typer.Argument(help="Another or a grown graph: an edge list or a dataset. Default: the run's own.")
     ] = None,
     features: Features = None,
-    output: Annotated[Path, typer.Option("-o", "--output", help="Code file to write.")] = Path("codes.arrow"),
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="Code file to write, or .json: one file a process and a manifest.")
+    ] = Path("codes.arrow"),
     fill_missing: Annotated[
         str | None, typer.Option(help="What to take for feature columns that are missing: zero. Default: an error.")
     ] = None,
@@ -55,9 +57,9 @@ def embed(
     matched = match_columns(loaded, columns, width, fill_missing=fill_missing, known=known)  # type: ignore[arg-type]
     packed = embed_graph(model, matched.graph, columns, device, known=known, parts=parts or world.size())
     codes = make_codes(packed, matched.graph, model)
+    _write(codes, output)
     if world.rank() > 0:
         return
-    codes.save(output)
     document = {
         "codes": str(output),
         "nodes": len(codes),
@@ -77,6 +79,23 @@ def _read(graph: str, features: Path | None, data_root: Path | None) -> Graph:
     if is_dataset(graph) and not Path(graph).is_file():
         return load(graph, features, None, None, data_root)[0]
     return read_graph(graph, features=features)
+
+
+def _write(codes: Codes, output: Path) -> None:
+    """One file by process 0; or, for a manifest, a range of rows by each process, joined when all are there."""
+    from spikegcl import world
+    from spikegcl.shards import write_manifest
+
+    if output.suffix != ".json":
+        if world.rank() == 0:
+            codes.save(output)
+        return
+    shards = [output.with_name(f"{output.stem}-{number}.arrow") for number in range(world.size())]
+    low, high = (len(codes) * number // world.size() for number in (world.rank(), world.rank() + 1))
+    codes[low:high].save(shards[world.rank()])
+    world.wait_for_all()
+    if world.rank() == 0:
+        write_manifest(output, shards)
 
 
 def _trained_codes(run: Run) -> Codes | None:

@@ -1,0 +1,106 @@
+"""Graphs in parts against graphs in one piece: identical codes, and what training by parts costs in accuracy.
+
+python -m benchmarks.cuts codes [--datasets cora,photo]       -> results/scale/parts.json
+python -m benchmarks.cuts accuracy [--datasets photo,cs]      -> results/scale/training.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from benchmarks.published import PAPER, ROOT, data_root
+from spikegcl.config import preset
+from spikegcl.datasets import load_dataset
+from spikegcl.files import write_text
+from spikegcl.parts import partition, take_part
+from spikegcl.protocol import run_seed, spread
+from spikegcl.training import Session, embed_graph
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+RESULTS = ROOT / "results" / "scale"
+COUNTS = (2, 3, 8)
+TRAINED, SEEDS, TRAINING_PARTS = ("photo", "computers", "cs", "pubmed"), 5, 4
+
+
+def compare_codes(name: str) -> Iterator[dict]:
+    """Codes of an encoder as initialised (its statistics moved by one epoch), in one piece and by parts."""
+    graph = load_dataset(name, data_root())
+    for settings in ("paper", "compact"):
+        session = Session(graph, preset(settings, name), 0)
+        if session.config.batch_norm:
+            session.warm_up(1)
+        model, started = session.model, time.perf_counter()
+        whole = embed_graph(model, graph)
+        seconds = time.perf_counter() - started
+        for count in COUNTS:
+            started = time.perf_counter()
+            codes = embed_graph(model, graph, parts=count)
+            passed = time.perf_counter() - started
+            member, hops = partition(graph, count), model.encoder.hops
+            loaded = [len(take_part(graph, np.flatnonzero(member == part), hops).nodes) for part in range(count)]
+            yield {
+                "graph": name,
+                "preset": settings,
+                "parts": count,
+                "bits": model.bits,
+                "sha256": hashlib.sha256(whole.tobytes()).hexdigest(),
+                "identical": codes.tobytes() == whole.tobytes(),
+                "nodes": graph.num_nodes,
+                "nodes_with_halo": sum(loaded),
+                "largest_part": max(loaded),
+                "seconds_whole": seconds,
+                "seconds_parts": passed,
+            }
+
+
+def compare_accuracy(name: str) -> Iterator[dict]:
+    """Test accuracy of the paper preset trained in one piece and by parts."""
+    graph, config = load_dataset(name, data_root()), preset("paper", name)
+    found = {
+        count: spread(
+            run_seed(graph, config.replace(parts=count), seed, probe="paper").row["test_accuracy"]
+            for seed in range(SEEDS)
+        )
+        for count in (1, TRAINING_PARTS)
+    }
+    whole, parts = found[1], found[TRAINING_PARTS]
+    yield {
+        "graph": name,
+        "parts": TRAINING_PARTS,
+        "seeds": SEEDS,
+        "whole": whole,
+        "by_parts": parts,
+        "within_one_std": abs(whole["mean"] - parts["mean"]) <= whole["std"],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["codes", "accuracy"])
+    parser.add_argument("--datasets")
+    options = parser.parse_args()
+    compare, file, usual = {
+        "codes": (compare_codes, "parts.json", tuple(PAPER)),
+        "accuracy": (compare_accuracy, "training.json", TRAINED),
+    }[options.what]
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    path = RESULTS / file
+    rows = json.loads(path.read_text()) if path.exists() else []
+    for name in options.datasets.split(",") if options.datasets else usual:
+        rows = [row for row in rows if row["graph"] != name]
+        for row in compare(name):
+            rows.append(row)
+            print(json.dumps(row), flush=True)
+        write_text(path, json.dumps(rows, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
