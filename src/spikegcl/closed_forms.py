@@ -228,6 +228,7 @@ class Propagated:
         return product
 
     def transposed_times(self, values: Floats) -> Floats:
+        assert isinstance(self.features, Centred)  # components are fitted in one piece
         return self.features.transposed_times(self.propagation.apply(self.operator, values * self.inverse[:, None]))
 
     def blocks(self) -> Iterator[Floats]:

@@ -186,7 +186,8 @@ def cut_operator(
     place = np.full(graph.num_nodes, -1, np.int32)
     place[nodes] = np.arange(len(nodes), dtype=np.int32)
     cut = Cut(graph, nodes, _has_loops(kind))
-    return _normalise(kind, *(part.to(device) for part in cut.rows(place, inner)), cut)
+    indptr, indices, weights = (part.to(device) for part in cut.rows(place, inner))
+    return _normalise(kind, indptr, indices, weights, cut)
 
 
 def _normalise(
