@@ -39,6 +39,7 @@ NARROW, WIDE = 8, 16
 GROUP, GROUP_TRANSPOSE = 8, 4
 # Rows that share one table build: enough to make the build about a tenth of the work, few enough to stay in L2.
 ROWS = 2048
+UNPACKED_ROWS = 2**16  # rows unpacked at a time where all are counted
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -67,6 +68,17 @@ def pack_signs(values: Floats) -> Packed:
 def unpack(packed: Packed, bits: int) -> Packed:
     """N x ceil(bits / 8) bytes -> N x bits of 0/1 (uint8): the inverse of :func:`pack`."""
     return np.unpackbits(check_packed(packed, bits), axis=1, count=bits, bitorder="little")
+
+
+def ones_per_bit(packed: Packed, bits: int) -> NDArray[np.int64]:
+    """Number of rows in which each bit is set (bits); only some rows are unpacked at a time.
+
+    >>> ones_per_bit(pack([[1, 0, 1], [0, 0, 1]]), 3)
+    array([1, 0, 2])
+    """
+    blocks = (packed[low : low + UNPACKED_ROWS] for low in range(0, len(packed), UNPACKED_ROWS))
+    counts = (unpack(block, bits).sum(0, dtype=np.int64) for block in blocks)
+    return sum(counts, np.zeros(bits, np.int64))
 
 
 def check_packed(packed: Any, bits: int) -> Packed:

@@ -15,12 +15,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from spikegcl.bits import popcount, unpack
+from spikegcl.bits import ones_per_bit, popcount
 from spikegcl.errors import ConfigError
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
     from spikegcl.graph import Graph
@@ -139,7 +138,7 @@ def count_spikes(packed: NDArray[np.uint8], steps: int, channels: int) -> tuple[
     if channels % 8 == 0:
         width = channels // 8
         return tuple(int(popcount(packed[:, t * width : (t + 1) * width]).sum()) for t in range(steps))
-    per_bit = unpack(packed, steps * channels).sum(0, dtype=np.int64)
+    per_bit = ones_per_bit(packed, steps * channels)
     return tuple(per_bit.reshape(steps, channels).sum(1).tolist())
 
 

@@ -134,7 +134,7 @@ def kept_degrees(indptr, indices, weights, nodes, loops, key, limit, out):
                 total += 1.0
                 looped = True
             if limit == 0 or _hash(_row_key(key, min(i, j)), max(i, j)) >= limit:
-                total += weights[e] if len(weights) else _F1
+                total += weights[e] if len(weights) else 1.0
         out[n] = total if looped else total + 1.0
 
 

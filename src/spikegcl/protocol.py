@@ -14,7 +14,7 @@ import numpy as np
 import spikegcl
 from spikegcl import floors, world
 from spikegcl.baselines import SIGN, Fitted, Method, Shape, find_method
-from spikegcl.bits import unpack
+from spikegcl.bits import ones_per_bit
 from spikegcl.datasets import make_split
 from spikegcl.energy import energies
 from spikegcl.memory import peak_mb
@@ -133,7 +133,7 @@ def floors_of(method: Method, fitted: Fitted, graph: Graph, seed: int, device: s
 
 def firing(packed: NDArray[np.uint8], bits: int) -> dict[str, float]:
     """Mean firing rate, bits that never fire, bits that always fire."""
-    rates = unpack(packed, bits).mean(0)
+    rates = ones_per_bit(packed, bits) / len(packed)
     return {
         "firing_rate": float(rates.mean()),
         "dead_bits": int((rates == 0).sum()),
