@@ -9,11 +9,9 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pytest
 
 import worker
@@ -76,35 +74,6 @@ def test_train_command_in_two_processes(files, tmp_path):
     shards = open_shards(tmp_path / "shards.json")
     assert [len(part) for part in shards.parts] == [150, 150]
     assert np.array_equal(shards[:].packed, one.packed)
-
-
-def process_with_rank(launcher, rank):
-    """The process that ``launcher`` gave this rank, if it runs."""
-    for process in psutil.Process(launcher.pid).children(recursive=True):
-        with contextlib.suppress(psutil.Error):
-            if process.environ().get("RANK") == str(rank):
-                return process
-    return None
-
-
-def test_a_lost_process_comes_back_and_the_codes_are_those_of_an_undisturbed_run(files, tmp_path):
-    arguments = ("train", *options(files[1]), *FAST, "--set", "epochs=60", "--parts", 2, "--no-report", "-o")
-    program = ("-m", "spikegcl", *arguments, tmp_path / "lost", "--resume", "--checkpoint-seconds", 0)
-    command, own = torchrun(*launch_two(), "--max-restarts", 1, "--monitor-interval", 0.1, *program)
-    launcher = subprocess.Popen(command, env=own, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    try:
-        while launcher.poll() is None and not list(tmp_path.glob(".lost*/*/seed-*.safetensors")):
-            time.sleep(0.02)
-        process_with_rank(launcher, 1).kill()
-        errors = launcher.communicate(timeout=SECONDS)[1]
-    finally:
-        launcher.kill()
-    assert launcher.returncode == 0, errors
-    assert "SIGKILL" in errors
-    assert call(*arguments, tmp_path / "whole") == 0
-    lost, whole = (open_codes(tmp_path / name / "codes.arrow") for name in ("lost", "whole"))
-    assert np.array_equal(lost.packed, whole.packed)
-    assert lost.info == whole.info
 
 
 @contextlib.contextmanager
