@@ -324,7 +324,7 @@ class Components:
         else:
             spread = f"{self.propagation.hops} hops"
         return (
-            f"features: {features[self.scaling.kind]}",
+            f"inputs: {features[self.scaling.kind]}",
             f"propagation: {spread}",
             f"components: {count} from {columns} columns",
         )

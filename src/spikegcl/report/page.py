@@ -15,6 +15,8 @@ from spikegcl.config import Config
 from spikegcl.report import figures
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from spikegcl.report.facts import Facts, Judgement
 
 ID_LENGTH = 80  # of an id as shown: ids may be whole addresses
@@ -62,6 +64,7 @@ def render(facts: Facts) -> str:
         accuracy=_accuracy(facts) if facts.judgement else [],
         verdict=_verdict(facts.judgement) if facts.judgement else "",
         training=_training(facts),
+        untrained_note=_untrained_note(facts.config),
         spikes=_firing(facts),
         raster=figures.raster(facts),
         raster_note=_raster_note(facts),
@@ -122,9 +125,27 @@ def plural(count: int, word: str) -> str:
 def _lead(facts: Facts) -> str:
     row = facts.metrics["rows"][0]
     choice = "best on validation nodes" if facts.config.select == "validation" else "the last"
-    trained = f"trained without labels for {plural(row['epochs'], 'epoch')}" if row["epochs"] else "not trained"
+    without = "found without labels or gradients" if _is_fitted(facts.config) else "not trained"
+    trained = f"trained without labels for {plural(row['epochs'], 'epoch')}" if row["epochs"] else without
     kept = f" (epoch {row['epoch']} kept, {choice})" if row["epochs"] else ""
     return f"{plural(len(facts.codes), 'node')} as codes of {facts.codes.bits:,} bits each, {trained}{kept}."
+
+
+def _is_fitted(config: Config) -> bool:
+    """Whether the encoder starts from something better than chance."""
+    return config.inputs == "components"
+
+
+def _untrained_note(config: Config) -> str:
+    if _is_fitted(config):
+        return "No epoch was trained: directions and thresholds were found without gradients (docs/compact.md)."
+    return "No epoch was trained: these are the codes of the encoder as initialised."
+
+
+def _objective(config: Config) -> str:
+    if _is_fitted(config):
+        return "spikes predict soft clusters of the components" if config.epochs else "none: no gradients"
+    return f"margin {config.margin:g}, {percent(config.edge_drop, 0)} of edges dropped in the corrupted view"
 
 
 def _tiles(facts: Facts) -> list[tuple[str, str, str]]:
@@ -161,14 +182,18 @@ def _about(facts: Facts) -> list[tuple[str, str]]:
         ("Code", f"{facts.codes.steps} steps of {facts.codes.channels} channels = {facts.codes.bits:,} bits"),
         ("Encoder", f"{config.encoder.upper()}, {plural(config.layers, 'layer')}, {row['parameters']:,} parameters"),
         ("Neuron", f"{config.neuron}, threshold {config.threshold:.4g}, reset by {_RESETS[config.reset]}"),
-        (
-            "Objective",
-            f"margin {config.margin:g}, {percent(config.edge_drop, 0)} of edges dropped in the corrupted view",
-        ),
+        ("Objective", _objective(config)),
+        *_chosen(row.get("notes", ())),
         ("Preset", str(metrics.get("preset", "default"))),
         ("Seeds", f"{', '.join(map(str, seeds))} (model and codes of seed {facts.seed})"),
         ("Time", ", ".join(f"{name} {value:.3g} s" for name, value in metrics["seconds"].items())),
     ]
+
+
+def _chosen(notes: Iterable[str]) -> list[tuple[str, str]]:
+    """What the run chose by itself, from "name: what and why"."""
+    parts = (note.partition(": ") for note in notes)
+    return [(name.capitalize(), what) for name, _, what in parts]
 
 
 _RESETS = {"subtract": "subtraction", "zero": "setting to zero"}
