@@ -28,7 +28,7 @@ def test_other_keys_are_other_independent_choices():
 def test_the_kernel_makes_the_same_choices():
     x = np.ones((300, 400), np.float32)
     out = np.empty((400, 300), np.float32)
-    kernels.take_columns(x, np.arange(300), 99, noise.cutoff(0.3), np.float32(1), out)
+    kernels.take_columns(x, np.arange(300), np.arange(400, dtype=np.int32), 99, noise.cutoff(0.3), np.float32(1), out)
     assert np.array_equal(out > 0, noise.keep(99, ROWS, COLUMNS, 0.3).numpy())
 
 

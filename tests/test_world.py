@@ -9,9 +9,11 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 import worker
@@ -60,7 +62,7 @@ def test_two_processes_have_the_gradients_statistics_and_codes_of_one(tmp_path):
 
 
 def test_train_command_in_two_processes(files, tmp_path):
-    arguments = ("train", *options(files[1]), *FAST, "--parts", 2, "--no-report", "-o")
+    arguments = ("train", *options(files[1]), "--preset", "contrastive", *FAST, "--parts", 2, "--no-report", "-o")
     ended = run_two("-m", "spikegcl", *arguments, tmp_path / "two")
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.count("bits per node") == 1
@@ -74,6 +76,35 @@ def test_train_command_in_two_processes(files, tmp_path):
     shards = open_shards(tmp_path / "shards.json")
     assert [len(part) for part in shards.parts] == [150, 150]
     assert np.array_equal(shards[:].packed, one.packed)
+
+
+def test_a_lost_process_comes_back_and_nothing_changes(files, tmp_path):
+    settings = ("--preset", "contrastive", "--set", "epochs=40", "--set", "channels=8", "--set", "steps=4")
+    arguments = ("train", *options(files[1]), *settings, "--parts", 2, "--checkpoint-seconds", 0, "--no-report", "-o")
+    command, own = torchrun(
+        "--max-restarts", 1, *launch_two(), "-m", "spikegcl", *arguments, tmp_path / "r", "--resume"
+    )
+    with subprocess.Popen(command, env=own, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as launcher:
+        try:
+            lose_second(launcher, tmp_path / ".r.unfinished")
+            errors = launcher.communicate(timeout=SECONDS)[1]
+        finally:
+            launcher.kill()
+    assert launcher.returncode == 0, errors
+    assert "continuing seed 0 after epoch" in errors
+    assert call(*arguments, tmp_path / "whole") == 0
+    assert (tmp_path / "r" / "codes.arrow").read_bytes() == (tmp_path / "whole" / "codes.arrow").read_bytes()
+
+
+def lose_second(launcher, unfinished):
+    """Kill the process of rank 1 once there is a checkpoint."""
+    until = time.monotonic() + SECONDS
+    while not list(unfinished.glob("unfinished/seed-*.safetensors")):
+        assert launcher.poll() is None, launcher.communicate()[1]
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    ranks = {child.environ().get("RANK"): child for child in psutil.Process(launcher.pid).children(recursive=True)}
+    ranks["1"].kill()
 
 
 @contextlib.contextmanager

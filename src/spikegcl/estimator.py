@@ -104,6 +104,7 @@ class SpikeGCLEmbedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         stop: str | None = None,
         patience: int | None = None,
         select: str | None = None,
+        parts: int | None = None,
     ) -> None:
         self.output = output
         self.preset = preset
@@ -139,6 +140,7 @@ class SpikeGCLEmbedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.stop = stop
         self.patience = patience
         self.select = select
+        self.parts = parts
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Train on a graph. ``y`` (N labels, -1 or "" where unknown) only serves ``select`` or ``stop`` = validation.
