@@ -35,8 +35,11 @@ class Settings:
     @property
     def hash(self) -> str:
         """Twelve hex digits that identify the settings in every result row."""
-        values = {name: value for name, value in dataclasses.asdict(self).items() if self.NEWER.get(name) != value}
-        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
+        return hashlib.sha256(json.dumps(self.known(), sort_keys=True).encode()).hexdigest()[:12]
+
+    def known(self) -> dict[str, Any]:
+        """All settings, without newer ones that have the value older results were made with."""
+        return {name: value for name, value in dataclasses.asdict(self).items() if self.NEWER.get(name) != value}
 
     def replace(self, **changes: Any) -> Self:
         """A copy with some settings changed; unknown names and wrong types are errors."""

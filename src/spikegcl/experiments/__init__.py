@@ -138,7 +138,7 @@ def method_cell(
         settings = settings.replace(epochs=min(settings.epochs, QUICK_EPOCHS))
     judged = {"probe": choice.probe} if method.unsupervised else {}
     options = {"device": choice.device, **judged, **options}
-    return Cell(measure, dataset, name, dataclasses.asdict(settings), options, preset, quick=choice.quick)
+    return Cell(measure, dataset, name, settings.known(), options, preset, quick=choice.quick)
 
 
 def choose_settings(method: Method, dataset: str, preset: str) -> tuple[str, Settings]:
