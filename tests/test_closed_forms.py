@@ -8,22 +8,12 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spikegcl import closed_forms
+from spikegcl import components
 from spikegcl.baselines import Shape, find_method
 from spikegcl.baselines.closed_form import fit_closed_form, settle
 from spikegcl.bits import unpack
-from spikegcl.closed_forms import (
-    PPR,
-    TWO_HOPS,
-    Centred,
-    fit_components,
-    fit_itq,
-    fit_medians,
-    fit_scaling,
-    gaussian_rotation,
-    is_bag_of_words,
-    unit_rows,
-)
+from spikegcl.closed_forms import fit_itq, fit_medians, gaussian_rotation
+from spikegcl.components import PPR, TWO_HOPS, Centred, fit_components, fit_scaling, is_bag_of_words, unit_rows
 from spikegcl.datasets import load_dataset
 from spikegcl.graph import build_graph
 from spikegcl.propagate import make_operator
@@ -127,12 +117,12 @@ def test_propagation_is_the_recursion(graph):
 
 @pytest.mark.parametrize("where", ["dense", "operator", "sketched lengths"])
 def test_components_are_those_of_the_dense_recipe(words, where, monkeypatch):
-    monkeypatch.setattr(closed_forms, "POWER_ITERATIONS", 100)  # the spectrum of so small a graph hardly falls
+    monkeypatch.setattr(components, "POWER_ITERATIONS", 100)  # the spectrum of so small a graph hardly falls
     if where != "dense":
-        monkeypatch.setattr(closed_forms, "DENSE_BYTES", 0)
+        monkeypatch.setattr(components, "DENSE_BYTES", 0)
     if where == "sketched lengths":
-        monkeypatch.setattr(closed_forms, "EXACT_COLUMNS", 0)
-        monkeypatch.setattr(closed_forms, "SKETCH", 20000)
+        monkeypatch.setattr(components, "EXACT_COLUMNS", 0)
+        monkeypatch.setattr(components, "SKETCH", 20000)
     x = scaled(words.features)
     z = x
     for _ in range(10):

@@ -11,7 +11,8 @@ import torch
 from spikegcl import export
 from spikegcl.bits import unpack
 from spikegcl.checkpoint import load_model, save_model
-from spikegcl.closed_forms import OWN, PPR, blank_components, fit_channels, fit_components
+from spikegcl.closed_forms import fit_channels, fit_itq, fit_medians
+from spikegcl.components import OWN, PPR, blank_components, fit_components
 from spikegcl.config import fit_to_graph, preset
 from spikegcl.datasets import load_dataset, make_split
 from spikegcl.energy import count, energies
@@ -166,12 +167,16 @@ def test_an_estimate_grows_with_bits_and_counts_the_model_that_is_trained(graph,
     assert small.seconds_total < large.seconds_total
 
 
-def test_features_are_propagated_only_where_neighbours_are_alike():
-    def chosen(homophily):
-        graph = load_dataset(f"sbm:nodes=600,classes=4,num_features=64,homophily={homophily}")
-        return fit_components(graph, 32)[0]
+@pytest.mark.parametrize(("homophily", "chosen", "other"), [(0.8, PPR, OWN), (0.0, OWN, PPR)])
+def test_features_are_propagated_only_where_neighbours_are_alike_and_that_is_better(homophily, chosen, other):
+    graph = load_dataset(f"sbm:nodes=3000,classes=4,homophily={homophily}")
 
-    alike, opposed = chosen(0.8), chosen(0.0)
-    assert alike.propagation == PPR
-    assert opposed.propagation == OWN
-    assert "no more alike" in " ".join(opposed.describe())
+    def accuracy(scores):
+        values = fit_itq(scores, 64).apply(scores)
+        codes = fit_medians(values).apply(values)
+        return linear_probe(codes, graph.labels, make_split(graph, 0), kind="logreg", bits=64).val_accuracy
+
+    found, scores = fit_components(graph, 128)
+    assert found.propagation == chosen
+    assert ("no more alike" in " ".join(found.describe())) is (chosen == OWN)
+    assert accuracy(scores) > accuracy(fit_components(graph, 128, propagation=other)[1]) + 0.05

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from browser import Browser, find_browser
-from commands import FAST, options
+from commands import FAST, call, options
 from spikegcl import protocol
 from spikegcl.config import Config
 from spikegcl.datasets import load_dataset
@@ -66,6 +66,31 @@ def bare_page(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def photo_page(tmp_path_factory, data_root):
+    """The report that training on Photo leaves in its run folder."""
+    folder = tmp_path_factory.mktemp("report") / "photo"
+    settings = ("--preset", "paper", "--set", "epochs=2", "--data-root", data_root)
+    assert call("train", "photo", *settings, "-o", folder) == 0
+    return folder / "report.html"
+
+
+@pytest.fixture(scope="module")
+def compact_page(tmp_path_factory):
+    """The report of a code that was found without gradients."""
+    folder = tmp_path_factory.mktemp("report") / "compact"
+    assert call("demo", "-o", folder) == 0
+    return folder / "report.html"
+
+
+FIGURES = {
+    "page": LABELLED,
+    "bare_page": ALWAYS,
+    "photo_page": LABELLED | {"val-accuracy"},
+    "compact_page": LABELLED - {"loss", "gradient-norms"},
+}
+
+
+@pytest.fixture(scope="module")
 def browser():
     executable = find_browser()
     if executable is None:
@@ -94,12 +119,12 @@ LETTERS = """Math.min(...[...document.querySelectorAll('svg[viewBox] text')].map
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("screen", SCREENS)
-@pytest.mark.parametrize("kind", ["page", "bare_page"])
+@pytest.mark.parametrize("kind", FIGURES)
 def test_opens_without_errors_and_with_all_figures(request, browser, kind, screen, dark):
     path = request.getfixturevalue(kind)
     width, height, mobile = SCREENS[screen]
     browser.open(path, width, height, dark=dark, mobile=mobile)
-    assert set(browser.evaluate(VISIBLE)) == (ALWAYS if kind == "bare_page" else LABELLED)
+    assert set(browser.evaluate(VISIBLE)) == FIGURES[kind]
     assert browser.evaluate(SCROLLS) is False
     assert (sum(browser.evaluate(BACKGROUND)) < 200) is dark
     assert browser.evaluate(LETTERS) >= 8

@@ -70,7 +70,7 @@ def load_model(path: Path) -> tuple[SpikeGCL, tuple[str, ...] | None]:
         arrays = {name: tensors.pop(name).numpy() for name in list(tensors) if name.startswith(INPUTS)}
         model = SpikeGCL(from_mapping(json.loads(meta["config"])), groups)
         if arrays:
-            from spikegcl.closed_forms import Components
+            from spikegcl.components import Components
 
             named = {name.removeprefix(INPUTS): array for name, array in arrays.items()}
             model.inputs = Components.restore(named, json.loads(meta["inputs"]))

@@ -1,436 +1,36 @@
-"""Codes without gradients: scale the features, propagate them, take components, rotate, cut at the medians.
+"""Codes without gradients: rotate the components of a graph and cut them at their medians.
 
-Every stage is a small frozen value that was fitted on one graph and applies to any graph with the same columns:
-
-    Scaling      features -> centred features (kept sparse: a matrix and the row that is to be subtracted)
-    Propagation  x -> P^k x, or personalised PageRank z <- (1 - restart) P z + restart x
-    Components   graph -> N x k scores: scaling, propagation, PCA
     Rotation     N x k scores -> N x bits values: ITQ rotations or Gaussian directions
     Medians      N x bits values -> packed bits
+    ClosedForm   components, rotation and medians in a row: graph -> codes
 
-and :class:`ClosedForm` is all of them in a row. Nothing looks at labels.
+:func:`fit_channels` is where the channels of the compact preset start. Nothing looks at labels.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import scipy.sparse as sp
-import torch
-from sklearn.utils.extmath import randomized_svd
 
 from spikegcl import noise
 from spikegcl.bits import pack
-from spikegcl.errors import FeatureError
-from spikegcl.propagate import Operator, block_linear, make_operator, propagate
-from spikegcl.streaming import StreamedOperator, StreamedRows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from numpy.typing import NDArray
 
+    from spikegcl.components import Components
     from spikegcl.graph import Graph
 
     Floats = NDArray[np.float32]
 
-CHUNK = 256  # columns propagated at a time
-EXACT_COLUMNS = 2048  # lengths of propagated rows are exact up to this many columns ...
-LIKENESS = 64  # random directions in which neighbours are compared
-SKETCH = 512  # ... and estimated from so many random directions for more, to about 3 %
-DENSE_BYTES = 2**28  # propagated features up to this size are kept as a dense matrix while components are fitted
-ROWS = 2**16  # rows whose squares are in memory at a time
 FIT_NODES = 2**16  # nodes a rotation is fitted on
+ITERATIONS = 25  # of ITQ: its error hardly moves after twenty
 BLOCK = 64  # components and bits of one ITQ rotation
-ROTATED = 128  # the same in the compact preset: better than 64 on the validation nodes of four graphs (docs/compact.md)
+ROTATED = 128  # the same in the compact preset: PubMed and Cora gain what Computers loses (docs/compact.md)
 SINGLE_SHARE = 4  # one channel in so many reads a single column, ...
 SINGLE_RATE = 0.2  # ... and fires at this share of the nodes (docs/compact.md)
-OVERSAMPLED = 10  # directions beyond those asked for, as in scikit-learn
-POWER_ITERATIONS = 2  # of the randomised PCA: the spectrum of smoothed features falls quickly
-
-
-# ----------------------------------------------------------------------------------------------------- features
-
-
-@dataclass(frozen=True, eq=False)
-class Centred:
-    """The matrix ``rows - 1 offset^T`` (N x d) with ``rows`` dense or CSR: centred without making it dense."""
-
-    rows: Any
-    offset: Floats
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.rows.shape[0], self.rows.shape[1]
-
-    def times(self, weight: Floats) -> Floats:
-        """The matrix times ``weight`` (d x W): N x W; a row's result does not depend on the other rows."""
-        if sp.issparse(self.rows):
-            product = self.rows @ weight
-        else:
-            product = block_linear(torch.from_numpy(self.rows), torch.from_numpy(weight), (0, len(weight))).numpy()
-        return np.asarray(product - self.offset @ weight, np.float32)
-
-    def transposed_times(self, values: Floats) -> Floats:
-        """The transposed matrix times ``values`` (N x W): d x W."""
-        return np.asarray(self.rows.T @ values - np.outer(self.offset, values.sum(0)), np.float32)
-
-    def columns(self, low: int, high: int) -> Floats:
-        """Columns ``low`` to ``high`` as a dense matrix."""
-        block = self.rows[:, low:high]
-        return np.asarray((block.toarray() if sp.issparse(block) else block) - self.offset[low:high], np.float32)
-
-
-@dataclass(frozen=True, eq=False)
-class Scaling:
-    """How features are brought to one scale. ``weight`` (d) multiplies columns, ``offset`` (d) is subtracted.
-
-    ``words``     columns times idf, rows to unit length, columns centred, everything divided by one deviation
-    ``standard``  columns centred and divided by their deviation; constant columns become zero
-    """
-
-    kind: str
-    weight: Floats
-    offset: Floats
-    scale: float
-
-    def apply(self, features: Any) -> Centred:
-        """Features (N x d, dense or CSR) of any graph with the same columns."""
-        rows = _weighted(features, self.weight, self.kind == "words")
-        return Centred(rows * np.float32(self.scale), self.offset)
-
-
-def fit_scaling(features: Any, kind: str = "auto") -> Scaling:
-    """``auto`` takes ``words`` for a bag of words (see :func:`is_bag_of_words`), else ``standard``.
-
-    idf = max(0, log(N / (df + 1))) with df the number of nodes that have the word.
-    """
-    count = features.shape[0]
-    if kind == "auto":
-        kind = "words" if is_bag_of_words(features) else "standard"
-    if kind == "words":
-        present = np.asarray((features != 0).sum(0)).ravel()
-        weight = np.maximum(0, np.log(count / (present + 1.0))).astype(np.float32)
-    else:
-        mean, square = _moments(features)
-        deviations = np.sqrt(np.maximum(square - mean**2, 0))
-        varies = deviations > 1e-6 * np.sqrt(square)
-        weight = np.divide(1, deviations, out=np.zeros_like(deviations), where=varies).astype(np.float32)
-    rows = _weighted(features, weight, kind == "words")
-    mean, square = _moments(rows)
-    deviation = float(np.sqrt(np.mean(square - mean**2)))
-    scale = 1 / deviation if kind == "words" and deviation > 0 else 1.0
-    return Scaling(kind, weight, (mean * scale).astype(np.float32), scale)
-
-
-def is_bag_of_words(features: Any) -> bool:
-    """Whether features look like words of a text: nothing negative, and sparse or nothing but zeros and ones."""
-    if sp.issparse(features):
-        return bool(features.data.min(initial=0) >= 0)
-    return bool(np.isin(features, (0, 1)).all())
-
-
-def _weighted(features: Any, weight: Floats, unit: bool) -> Any:
-    rows = (
-        _with_data(features, features.data * weight[features.indices]) if sp.issparse(features) else features * weight
-    )
-    return unit_rows(rows) if unit else rows
-
-
-def unit_rows(rows: Any) -> Any:
-    """Rows divided by their Euclidean length; zero rows stay zero. Dense or CSR."""
-    if not sp.issparse(rows):
-        return rows * _inverse(np.sqrt(_square_lengths(rows)))[:, None]
-    inverse = _inverse(np.sqrt(np.asarray(rows.power(2).sum(1)).ravel()))
-    return _with_data(rows, rows.data * np.repeat(inverse, np.diff(rows.indptr)))
-
-
-def _with_data(rows: Any, data: Floats) -> Any:
-    return sp.csr_array((data, rows.indices, rows.indptr), rows.shape)
-
-
-def _inverse(length: NDArray[Any]) -> Floats:
-    inverse: Floats = np.divide(1, length, out=np.zeros_like(length), where=length > 0).astype(np.float32)
-    return inverse
-
-
-def _square_lengths(rows: Floats) -> Floats:
-    """Squared Euclidean lengths (N) of dense rows, in memory for few of them at a time."""
-    return np.concatenate([np.square(rows[low : low + ROWS]).sum(1) for low in range(0, len(rows), ROWS)])
-
-
-def _moments(features: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    square = features.power(2) if sp.issparse(features) else np.square(features, dtype=np.float64)
-    return (
-        np.asarray(features.mean(0, dtype=np.float64)).ravel(),
-        np.asarray(square.mean(0, dtype=np.float64)).ravel(),
-    )
-
-
-# -------------------------------------------------------------------------------------------------- propagation
-
-
-@dataclass(frozen=True)
-class Propagation:
-    """P^hops x with ``restart`` 0, else z <- (1 - restart) P z + restart x from z = x, ``hops`` times."""
-
-    hops: int = 10
-    restart: float = 0.15
-
-    def apply(self, operator: Operator | StreamedOperator, x: Floats) -> Floats:
-        """x is N x W. The result is a new array unless there are no hops."""
-        start = torch.from_numpy(np.ascontiguousarray(x, np.float32))
-        z = start
-        for _ in range(self.hops):
-            z = propagate(operator, z) if isinstance(operator, Operator) else operator.times(z)
-            if self.restart:
-                z = z.mul_(1 - self.restart).add_(start, alpha=self.restart)
-        out: Floats = z.numpy()
-        return out
-
-
-PPR = Propagation()
-TWO_HOPS = Propagation(2, 0.0)
-OWN = Propagation(0, 0.0)  # a node's own features
-
-
-def choose_propagation(graph: Graph, features: Centred) -> Propagation:
-    """``PPR`` if the features of neighbours are more alike than those of two nodes drawn at random, else ``OWN``.
-
-    Alike: the mean cosine over the edges, of features projected to a few random directions and centred.
-    """
-    rng = np.random.default_rng(noise.derive("likeness", features.shape[1]))
-    values = unit_rows(features.times(rng.standard_normal((features.shape[1], LIKENESS), dtype=np.float32)))
-    values = unit_rows(values - values.mean(0))
-    return PPR if float(np.vdot(values, graph.adjacency @ values)) > 0 else OWN
-
-
-@dataclass(frozen=True, eq=False)
-class Propagated:
-    """Scaled and propagated features of a graph, row i times ``inverse[i]``; all in memory (``kept``) only if small.
-
-    A product with W columns propagates these, not the d columns of the features; P is symmetric, so the transposed
-    product propagates its argument.
-    """
-
-    operator: Operator | StreamedOperator
-    features: Centred | StreamedRows
-    propagation: Propagation
-    inverse: Floats
-    kept: Floats | None = None
-
-    def times(self, weight: Floats) -> Floats:
-        product = self.propagation.apply(self.operator, self.features.times(weight))
-        product *= self.inverse[:, None]
-        return product
-
-    def transposed_times(self, values: Floats) -> Floats:
-        assert isinstance(self.features, Centred)  # components are fitted in one piece
-        return self.features.transposed_times(self.propagation.apply(self.operator, values * self.inverse[:, None]))
-
-    def blocks(self) -> Iterator[Floats]:
-        """The matrix itself, CHUNK columns at a time."""
-        for low in range(0, self.features.shape[1], CHUNK):
-            block = self.propagation.apply(self.operator, self.features.columns(low, low + CHUNK))
-            block *= self.inverse[:, None]
-            yield block
-
-
-def propagated(
-    graph: Graph,
-    scaling: Scaling,
-    propagation: Propagation,
-    *,
-    unit: bool,
-    keep: bool = False,
-    blocks: int | None = None,
-) -> Propagated:
-    """Features of ``graph`` scaled and propagated, with ``unit`` rows of length one.
-
-    With ``blocks``, nothing of the size of the graph is in memory: it is gone through in so many blocks of rows, and
-    results are in temporary files (streaming.py).
-
-    Lengths are exact up to ``EXACT_COLUMNS`` columns; those of wider features are estimated from ``SKETCH`` random
-    directions, always the same ones. With ``keep`` a matrix of at most ``DENSE_BYTES`` stays in memory.
-    """
-    if graph.features is None:
-        raise FeatureError("the graph has no features; give some, or use spikegcl.structural_features(graph)")
-    count, width = graph.features.shape
-    ones = np.ones(count, np.float32)
-    whole = (
-        Propagated(make_operator(graph), scaling.apply(graph.features), propagation, ones)
-        if blocks is None
-        else Propagated(
-            StreamedOperator(graph, blocks), StreamedRows(graph.features, scaling, blocks), propagation, ones
-        )
-    )
-    kept = np.concatenate(list(whole.blocks()), axis=1) if keep and 4 * count * width <= DENSE_BYTES else None
-    if not unit:
-        return dataclasses.replace(whole, kept=kept)
-    if width <= EXACT_COLUMNS:
-        columns = whole.blocks() if kept is None else np.split(kept, range(CHUNK, width, CHUNK), axis=1)
-        square = sum(_square_lengths(block) for block in columns)
-    else:
-        rng = np.random.default_rng(noise.derive("row lengths", width))
-        directions = rng.standard_normal((width, SKETCH), dtype=np.float32) / np.float32(np.sqrt(SKETCH))
-        square = _square_lengths(whole.times(directions))
-    inverse = _inverse(np.sqrt(square))
-    if kept is not None:
-        kept *= inverse[:, None]
-    return dataclasses.replace(whole, inverse=inverse, kept=kept)
-
-
-# --------------------------------------------------------------------------------------------------- components
-
-
-@dataclass(frozen=True, eq=False)
-class Components:
-    """Principal components of the scaled, propagated features of one graph, for any graph with the same columns.
-
-    ``directions`` d x k, ``centre`` k (the mean in these directions); with ``unit`` the rows have length one before
-    and after the projection. ``offset`` k and ``scale`` bring the scores of the fitted graph to mean zero and one
-    overall deviation.
-    """
-
-    scaling: Scaling
-    propagation: Propagation
-    unit: bool
-    directions: Floats
-    centre: Floats
-    offset: Floats
-    scale: float
-
-    def apply(self, graph: Graph, blocks: int | None = None) -> Floats:
-        """Scores of every node, N x k, by falling variance; with ``blocks`` as :func:`propagated` has it."""
-        return self._scores(propagated(graph, self.scaling, self.propagation, unit=self.unit, blocks=blocks))
-
-    def describe(self) -> tuple[str, ...]:
-        """What was chosen for this graph, and why, one sentence each."""
-        columns, count = self.directions.shape
-        features = {
-            "words": "bag of words (nothing negative, mostly zero), so idf weights and rows of unit length",
-            "standard": "real values, so columns are centred and divided by their deviation",
-        }
-        if self.propagation == OWN:
-            spread = "none: neighbours' features are no more alike than those of nodes drawn at random"
-        elif self.propagation.restart:
-            spread = (
-                f"personalised PageRank (restart {self.propagation.restart:g}, {self.propagation.hops} hops): "
-                "neighbours' features are alike, and a node keeps a part of its own"
-            )
-        else:
-            spread = f"{self.propagation.hops} hops"
-        return (
-            f"inputs: {features[self.scaling.kind]}",
-            f"propagation: {spread}",
-            f"components: {count} from {columns} columns",
-        )
-
-    def leading_columns(self, count: int, variance: Floats) -> Floats:
-        """The ``count`` feature columns that vary most, as combinations of scores with this ``variance``: k x count."""
-        widest = np.argsort(-(np.square(self.directions) @ variance), kind="stable")[:count]
-        return np.ascontiguousarray(self.directions[widest].T)
-
-    def arrays(self) -> dict[str, Floats]:
-        """What a file has to keep, beside :meth:`constants`; :meth:`restore` is the way back."""
-        own = {name: getattr(self, name) for name in ("directions", "centre", "offset")}
-        return {**own, "scaling.weight": self.scaling.weight, "scaling.offset": self.scaling.offset}
-
-    def constants(self) -> dict[str, Any]:
-        return {
-            "scaling": [self.scaling.kind, self.scaling.scale],
-            "propagation": dataclasses.astuple(self.propagation),
-            "unit": self.unit,
-            "scale": self.scale,
-        }
-
-    @classmethod
-    def restore(cls, arrays: dict[str, Floats], constants: dict[str, Any]) -> Components:
-        kind, scale = constants["scaling"]
-        scaling = Scaling(kind, arrays["scaling.weight"], arrays["scaling.offset"], scale)
-        return cls(
-            scaling, Propagation(*constants["propagation"]), constants["unit"], arrays["directions"],
-            arrays["centre"], arrays["offset"], constants["scale"],
-        )  # fmt: skip
-
-    def _scores(self, rows: Propagated) -> Floats:
-        scores = rows.times(self.directions)
-        scores -= self.centre
-        if self.unit:
-            scores *= _inverse(np.sqrt(_square_lengths(scores)))[:, None]
-        scores -= self.offset
-        scores *= np.float32(self.scale)
-        return scores
-
-
-def fit_components(
-    graph: Graph,
-    count: int,
-    *,
-    propagation: Propagation | None = None,
-    scaling: str = "auto",
-    unit: bool = True,
-    seed: int = 0,
-) -> tuple[Components, Floats]:
-    """The first ``count`` components (at most d and N - 1), by a randomised singular value decomposition.
-
-    Without ``propagation`` the graph decides it (:func:`choose_propagation`). Returns the components with the scores of
-    ``graph``: what ``apply`` would give, without propagating again.
-    """
-    scale = fit_scaling(graph.features, scaling)
-    if propagation is None:
-        propagation = choose_propagation(graph, scale.apply(graph.features))
-    rows = propagated(graph, scale, propagation, unit=unit, keep=True)
-    nodes, width = rows.features.shape
-    count = max(1, min(count, width, nodes - 1))
-    mean = rows.transposed_times(np.full((nodes, 1), 1 / nodes, np.float32))[:, 0]
-    directions = _principal_directions(rows, mean, count, noise.derive(seed, "components"))
-    fitted = Components(scale, propagation, unit, directions, mean @ directions, np.zeros(count, np.float32), 1.0)
-    scores = fitted._scores(rows)
-    deviation = float(np.sqrt(scores.var(axis=0, dtype=np.float64).mean()))
-    fitted = dataclasses.replace(fitted, offset=scores.mean(0), scale=1 / deviation if deviation > 0 else 1.0)
-    return fitted, (scores - fitted.offset) * np.float32(fitted.scale)
-
-
-def blank_components(columns: int, count: int, propagation: Propagation = PPR) -> Components:
-    """Components of the right shape with nothing in them: what counting operations needs."""
-    zeros = [np.zeros(size, np.float32) for size in (columns, count)]
-    scaling = Scaling("standard", zeros[0], zeros[0], 1.0)
-    return Components(
-        scaling, propagation, True, np.zeros((columns, count), np.float32), zeros[1], zeros[1], 1.0
-    )  # fmt: skip
-
-
-def _principal_directions(rows: Propagated, mean: Floats, count: int, seed: int) -> Floats:
-    """Leading right singular vectors (d x count) of ``rows`` minus its mean row.
-
-    Small matrices are made dense; larger ones are only multiplied, by the same randomised subspace iteration (Halko,
-    Martinsson and Tropp, 2011), because scikit-learn's takes arrays alone.
-    """
-    nodes, width = rows.features.shape
-    if rows.kept is not None:
-        found = randomized_svd(rows.kept - mean, count, n_iter=POWER_ITERATIONS, random_state=seed)[2]
-        directions: Floats = np.ascontiguousarray(found.T, np.float32)
-        return directions
-
-    def times(x: Floats) -> Floats:
-        return np.asarray(rows.times(x) - mean @ x, np.float32)
-
-    def transposed_times(y: Floats) -> Floats:
-        return np.asarray(rows.transposed_times(y) - mean[:, None] * y.sum(0), np.float32)
-
-    guesses = min(count + OVERSAMPLED, width, nodes)
-    basis = np.random.default_rng(seed).standard_normal((width, guesses), dtype=np.float32)
-    for _ in range(POWER_ITERATIONS + 1):
-        basis = transposed_times(np.linalg.qr(times(basis))[0])
-    directions = np.ascontiguousarray(np.linalg.svd(basis, full_matrices=False)[0][:, :count], np.float32)
-    return directions
-
-
-# ------------------------------------------------------------------------------------------------ rotation, bits
 
 
 @dataclass(frozen=True, eq=False)
@@ -450,7 +50,7 @@ def gaussian_rotation(components: int, bits: int, seed: int = 0) -> Rotation:
     return Rotation(rng.standard_normal((components, bits), dtype=np.float32))
 
 
-def fit_itq(scores: Floats, bits: int, *, seed: int = 0, iterations: int = 25, block: int = BLOCK) -> Rotation:
+def fit_itq(scores: Floats, bits: int, *, seed: int = 0, iterations: int = ITERATIONS, block: int = BLOCK) -> Rotation:
     """ITQ (Gong and Lazebnik, CVPR 2011): rotations R that bring scores V close to signs, min ||sign(V R) - V R||.
 
     One rotation turns the first min(block, bits, k) components into as many bits; more bits come from further
@@ -515,8 +115,3 @@ class ClosedForm:
     def apply(self, graph: Graph) -> NDArray[np.uint8]:
         """Packed codes of every node."""
         return self.medians.apply(self.rotation.apply(self.components.apply(graph)))
-
-
-def component_count(bits: int) -> int:
-    """Components that suit a number of bits: as many as bits, at least 128 (a graph may have fewer columns)."""
-    return max(128, bits)

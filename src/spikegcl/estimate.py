@@ -18,8 +18,7 @@ import numpy as np
 import psutil
 import torch
 
-from spikegcl import closed_forms, objectives, training, views
-from spikegcl.closed_forms import component_count
+from spikegcl import closed_forms, components, objectives, training, views
 from spikegcl.config import Config, fit_to_graph
 from spikegcl.floors import CHUNK
 from spikegcl.fused import Affine, activate, score_spikes
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
     from spikegcl.graph import Graph
 
 MB = 2.0**20
-ITQ_ITERATIONS = 25  # of `fit_itq`
 PROBE_SECONDS = 1.0
 # Loading kernels from numba's cache takes up to this long; what takes longer was compiled, and only this once.
 LOADING_SECONDS = 5.0
@@ -127,30 +125,38 @@ def estimate(graph: Graph, config: Config, machine: Machine | None = None) -> Es
     passes = 2 * training.CALIBRATION_PASSES + 1 if config.threshold == 0 else 0
     prepare = machine.startup + (passes + keeps_propagated(model, graph)) * embed.seconds(rates)
     embeddings = 1 + (config.epochs if "validation" in (config.select, config.stop) else 0)
-    seconds = epoch.seconds(rates)
+    peak = count_bytes(model, graph)
+    return _expected(graph, model, machine, peak, prepare, epoch.seconds(rates), embeddings * embed.seconds(rates))
+
+
+def _expected(
+    graph: Graph, model: SpikeGCL, machine: Machine, bytes_: float, prepare: float, epoch: float, embed: float
+) -> Estimate:
+    """What ``bytes_`` beyond the libraries, and seconds to prepare, for an epoch and to embed, amount to."""
+    config, nodes = model.config, graph.num_nodes
     return Estimate(
-        nodes=graph.num_nodes,
+        nodes=nodes,
         edges=graph.num_edges,
         features=graph.num_features,
-        steps=config.steps,
-        channels=config.channels,
+        steps=model.steps,
+        channels=model.channels,
         epochs=config.epochs,
         bits=model.bits,
         parameters=sum(p.numel() for p in model.parameters()),
-        codes_mb=graph.num_nodes * ((model.bits + 7) // 8) / 1e6,
-        float_mb=graph.num_nodes * model.bits * 4 / 1e6,
-        peak_mb=machine.resident_mb + count_bytes(model, graph) / MB,
+        codes_mb=nodes * ((model.bits + 7) // 8) / 1e6,
+        float_mb=nodes * model.bits * 4 / 1e6,
+        peak_mb=machine.resident_mb + bytes_ / MB,
         seconds_prepare=prepare,
-        seconds_epoch=seconds,
-        seconds_train=prepare + config.epochs * seconds,
-        seconds_embed=embeddings * embed.seconds(rates),
+        seconds_epoch=epoch,
+        seconds_train=prepare + config.epochs * epoch,
+        seconds_embed=embed,
     )
 
 
 def _estimate_components(graph: Graph, config: Config, machine: Machine) -> Estimate:
     """The same for a model that reads components: preparing them is most of the work, epochs are short."""
     nodes, bits, rates = graph.num_nodes, config.steps * config.channels, machine.rates
-    count = min(config.components or component_count(bits), graph.num_features, nodes - 1)
+    count = min(config.components or components.component_count(bits), graph.num_features, nodes - 1)
     inner = build_graph(np.zeros((2, 0), int), np.zeros((1, count)))
     model = SpikeGCL(config, make_groups(inner, config.steps, config.grouping))
     prepare = machine.startup + count_components(graph, count, bits).seconds(rates)
@@ -159,47 +165,31 @@ def _estimate_components(graph: Graph, config: Config, machine: Machine) -> Esti
     settled = Work(products=nodes * count * bits, fired=nodes * bits, calls=config.steps)
     epoch = settled + Work(products=learned, activated_back=4 * objectives.BATCHES * batch * bits)
     dense, features = 4.0 * nodes * graph.num_features, 8.0 * graph.features.nnz if graph.is_sparse else 0.0
-    kept = dense if dense <= closed_forms.DENSE_BYTES else 4.0 * nodes * (count + closed_forms.OVERSAMPLED)
+    kept = dense if dense <= components.DENSE_BYTES else 4.0 * nodes * (count + components.OVERSAMPLED)
     standing = (features or dense) * 3 + 8.0 * (graph.num_edges + nodes) + 4.0 * nodes * count * 3
     working = max(3 * kept, 4.0 * nodes * bits * 2, CHUNK * 32.0 * nodes)
-    return Estimate(
-        nodes=nodes,
-        edges=graph.num_edges,
-        features=graph.num_features,
-        steps=config.steps,
-        channels=config.channels,
-        epochs=config.epochs,
-        bits=bits,
-        parameters=sum(p.numel() for p in model.parameters()),
-        codes_mb=nodes * ((bits + 7) // 8) / 1e6,
-        float_mb=nodes * bits * 4 / 1e6,
-        peak_mb=machine.resident_mb + (standing + working) / MB,
-        seconds_prepare=prepare,
-        seconds_epoch=epoch.seconds(rates),
-        seconds_train=prepare + config.epochs * epoch.seconds(rates),
-        seconds_embed=settled.seconds(rates),
-    )
+    return _expected(graph, model, machine, standing + working, prepare, epoch.seconds(rates), settled.seconds(rates))
 
 
 def count_components(graph: Graph, count: int, bits: int) -> Work:
     """The work of fitting ``count`` components and the rotations that start ``bits`` channels."""
     nodes, width = graph.num_nodes, graph.num_features
     stored = graph.features.nnz if graph.is_sparse else nodes * width
-    guesses, rounds = count + closed_forms.OVERSAMPLED, closed_forms.POWER_ITERATIONS + 1
-    measured = width if width <= closed_forms.EXACT_COLUMNS else closed_forms.SKETCH
+    guesses, rounds = count + components.OVERSAMPLED, components.POWER_ITERATIONS + 1
+    measured = width if width <= components.EXACT_COLUMNS else components.SKETCH
     moved, products, entries = measured + count, 0.0, stored * (count + measured * (measured < width))
-    if 4 * nodes * width <= closed_forms.DENSE_BYTES:
+    if 4 * nodes * width <= components.DENSE_BYTES:
         moved += width * (measured < width)
         products += 2 * rounds * nodes * width * guesses
     else:
         moved += 2 * rounds * guesses
         entries += 2 * rounds * stored * guesses
     sample, block = min(nodes, closed_forms.FIT_NODES), min(closed_forms.ROTATED, bits)
-    products += 2 * ITQ_ITERATIONS * math.ceil(bits / block) * sample * block**2
+    products += 2 * closed_forms.ITERATIONS * math.ceil(bits / block) * sample * block**2
     if not graph.is_sparse:
         products, entries = products + entries, 0.0
-    travelled = float((graph.num_edges + nodes) * moved * closed_forms.PPR.hops)
-    far = nodes * closed_forms.CHUNK > CHUNK_FLOATS
+    travelled = float((graph.num_edges + nodes) * moved * components.PPR.hops)
+    far = nodes * components.CHUNK > CHUNK_FLOATS
     return Work(
         edges=0.0 if far else travelled, edges_far=travelled if far else 0.0, products=products, entries=entries
     )

@@ -17,7 +17,7 @@ from spikegcl.neurons import Neuron, SpikingNeuron
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from spikegcl.closed_forms import Components
+    from spikegcl.components import Components
     from spikegcl.config import Config
     from spikegcl.graph import Graph
     from spikegcl.groups import Groups

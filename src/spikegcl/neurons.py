@@ -175,3 +175,15 @@ class SpikingNeuron(torch.nn.Module):
     def project(self) -> None:
         """Keep a learned tau at 1 or above: below 1 the membrane would overshoot its input."""
         self.tau.clamp_(min=1.0)
+
+
+def exceeded_by(values: Tensor, shares: Tensor) -> Tensor:
+    """What ``shares`` (W) of the rows of each column of ``values`` (N x W) exceed: between two rows, on neither."""
+    count, found = len(values), values.new_empty(values.shape[1])
+    for share in shares.unique().tolist():
+        below = count - int(share * count)  # rows that do not exceed it
+        chosen = (shares == share).to(values.device)
+        columns = values.t()[chosen]  # selection is four times faster than sorting, along rows
+        ranks = max(1, below), min(below + 1, count)
+        found[chosen] = sum(columns.kthvalue(rank, 1).values for rank in ranks) / 2
+    return found

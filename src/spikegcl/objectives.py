@@ -12,7 +12,7 @@ from torch import Tensor
 
 from spikegcl import noise, world
 from spikegcl.model import margin_loss
-from spikegcl.neurons import fire
+from spikegcl.neurons import exceeded_by, fire
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -136,7 +136,7 @@ class Clusters:
         self.targets = _cluster(self.inputs, session.seed)
         sizes = [len(target.centres) for target in self.targets]
         self.maps = [torch.zeros(model.bits + 1, size, device=device).requires_grad_() for size in sizes]
-        self.thresholds = _quantiles(self._current(self.inputs[:SAMPLE]).detach(), 1 - session.rates.flatten())
+        self.thresholds = exceeded_by(self._current(self.inputs[:SAMPLE]).detach(), session.rates.flatten())
         rates: list[dict[str, Any]] = [
             {"params": [model.encoder.first.weight], "lr": config.lr},
             {"params": self.maps, "lr": MAP_RATE * config.lr},
@@ -232,12 +232,6 @@ def _cluster(scores: Tensor, seed: int) -> list[Clustering]:
 
 def _squared_distances(rows: Tensor, centres: Tensor) -> Tensor:
     return torch.cdist(rows, centres, compute_mode="use_mm_for_euclid_dist").square()
-
-
-def _quantiles(values: Tensor, shares: Tensor) -> Tensor:
-    """The value that ``shares`` (W) of the rows of each column of ``values`` (n x W) do not exceed."""
-    rank = (shares.to(values.device) * (len(values) - 1)).long()
-    return values.sort(0).values.gather(0, rank[None])[0]
 
 
 OBJECTIVES: dict[str, Callable[[Session], Objective]] = {"margin": Margin, "clusters": Clusters}

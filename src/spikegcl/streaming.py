@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from spikegcl.closed_forms import Scaling
+    from spikegcl.components import Scaling
     from spikegcl.graph import Graph
 
     Floats = NDArray[np.float32]

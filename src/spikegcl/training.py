@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from spikegcl import neurons, noise, world
 from spikegcl.augment import clean_view
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from spikegcl.closed_forms import Components
+    from spikegcl.components import Components
     from spikegcl.graph import Graph, Split
     from spikegcl.objectives import Objective
     from spikegcl.resume import Checkpoints
@@ -232,25 +231,13 @@ class Session:
                 current = model.encoder.currents(self.whole.clean, step, 1).dense()
                 charged = neurons.charge(neuron.neuron, current, membrane, neuron.tau)
                 gain = 1.0 if neuron.neuron.kind == "IF" else float(neuron.tau)
-                shift = (neuron.neuron.threshold - _exceeded_by(charged, self.rates[step])) * gain
+                shift = (neuron.neuron.threshold - neurons.exceeded_by(charged, self.rates[step])) * gain
                 bias += shift
                 membrane = neuron(current + shift, membrane)[1]
 
 
-def _exceeded_by(values: Tensor, shares: Tensor) -> Tensor:
-    """What ``shares`` (W) of the rows of each column of ``values`` (N x W) exceed: between two rows, on neither."""
-    count, found = len(values), values.new_empty(values.shape[1])
-    for share in shares.unique().tolist():
-        below = count - int(share * count)  # rows that do not exceed it
-        chosen = (shares == share).to(values.device)
-        columns = values.t()[chosen]  # selection is four times faster than sorting, along rows
-        ranks = max(1, below), min(below + 1, count)
-        found[chosen] = sum(columns.kthvalue(rank, 1).values for rank in ranks) / 2
-    return found
-
-
 def _fit_components(graph: Graph, config: Config, seed: int) -> tuple[Components, NDArray[np.float32]]:
-    from spikegcl.closed_forms import component_count, fit_components
+    from spikegcl.components import component_count, fit_components
 
     return fit_components(graph, config.components or component_count(config.steps * config.channels), seed=seed)
 

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from spikegcl import closed_forms, floors
 from spikegcl.baselines import Fitted, Method, Shape, spikegcl
-from spikegcl.closed_forms import ClosedForm, Propagation, component_count
+from spikegcl.closed_forms import ClosedForm
+from spikegcl.components import EXACT_COLUMNS, SKETCH, Propagation, component_count, fit_components
 from spikegcl.config import Config, preset
 from spikegcl.energy import Layer, Operations, count
 from spikegcl.settings import Settings
@@ -113,7 +114,7 @@ class ClosedFormSettings(Settings):
     unit: bool = True  # rows to unit length before and after the components
     rotation: str = "itq"
     block: int = 64  # components and bits of one rotation; more bits come from further rotations of them
-    iterations: int = 25  # the error of ITQ hardly moves after twenty
+    iterations: int = closed_forms.ITERATIONS
 
     CHOICES: ClassVar = {"scaling": ("auto", "words", "standard"), "rotation": ("itq", "gaussian")}
     RANGES: ClassVar = {
@@ -152,7 +153,7 @@ def settle(shape: Shape, settings: ClosedFormSettings) -> ClosedFormSettings:
 
 def fit_closed_form(graph: Graph, settings: ClosedFormSettings, seed: int) -> ClosedForm:
     """Components, rotation and medians of ``graph``."""
-    components, scores = closed_forms.fit_components(
+    components, scores = fit_components(
         graph,
         settings.components,
         propagation=Propagation(settings.hops, settings.restart),
@@ -205,8 +206,8 @@ def components_operations(shape: Shape, settings: ClosedFormSettings, spikes: tu
         Layer("rotation", shape.nodes * _rotated(settled) * settled.bits),
     ]
     if settled.unit:
-        sketched = shape.features > closed_forms.EXACT_COLUMNS
-        columns = closed_forms.SKETCH if sketched else shape.features
+        sketched = shape.features > EXACT_COLUMNS
+        columns = SKETCH if sketched else shape.features
         layers.insert(0, Layer("row lengths", shape.nodes * shape.features * columns * sketched, hops * columns))
     return Operations(tuple(layers))
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from spikegcl.baselines import Fitted, Method, Shape
-from spikegcl.closed_forms import blank_components, component_count
+from spikegcl.components import blank_components, component_count
 from spikegcl.config import Config, fit_to_graph, preset
 from spikegcl.energy import Operations, count, count_pass
 from spikegcl.graph import build_graph

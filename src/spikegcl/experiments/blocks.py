@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from spikegcl.experiments import Cell, Choice, Experiment, among, with_chosen
 from spikegcl.experiments.gradients import END_TO_END, gradient_cell
-from spikegcl.experiments.sweeps import ACCURACY, GAIN, UNTRAINED, Metric, curve, curve_table, panels
+from spikegcl.experiments.sweeps import (
+    ACCURACY,
+    GAIN,
+    UNTRAINED,
+    Metric,
+    by_dataset,
+    curve_table,
+    curves_of,
+    panels,
+    swept_cells,
+)
 
 if TYPE_CHECKING:
     from spikegcl.experiments.drawings import Figure, Table
     from spikegcl.experiments.rows import Rows
-    from spikegcl.experiments.sweeps import Curve
 
 TITLE = "SpikeGCL by steps per block"
 GRAPHS = ("computers", "photo")
@@ -24,16 +34,11 @@ LAST = Metric("gradient, last step", lambda result: result["gradient_norms"][-1]
 
 
 def cells(choice: Choice) -> list[Cell]:
-    return [
-        cell
-        for dataset in choice.datasets or GRAPHS
-        for neuron in (NEURONS if among(("spikegcl",), choice.methods) else ())
-        for group in _cells_of(neuron, dataset, choice).values()
-        for cell in group.seeded(choice.seeds)
-    ]
+    neurons = NEURONS if among(("spikegcl",), choice.methods) else ()
+    return swept_cells(partial(_cells_of, choice), choice.datasets or GRAPHS, neurons, choice.seeds)
 
 
-def _cells_of(neuron: str, dataset: str, choice: Choice) -> dict[float, Cell]:
+def _cells_of(choice: Choice, dataset: str, neuron: str) -> dict[float, Cell]:
     """By steps per block. Training end to end stands at the number of steps, or last where the graph decides it."""
     whole = gradient_cell(neuron, END_TO_END, dataset, choice)
     steps = whole.settings["steps"] or 2 * LENGTHS[-1]
@@ -42,23 +47,18 @@ def _cells_of(neuron: str, dataset: str, choice: Choice) -> dict[float, Cell]:
 
 
 def draw(choice: Choice, rows: Rows) -> list[Table | Figure]:
-    curves: dict[tuple[str, str], Curve] = {
-        (dataset, neuron): points
-        for dataset in with_chosen(GRAPHS, choice.datasets)
-        for neuron in NEURONS
-        if (points := curve(_cells_of(neuron, dataset, choice), rows))
-    }
+    curves = curves_of(partial(_cells_of, choice), with_chosen(GRAPHS, choice.datasets), NEURONS, rows)
     notes = [
         "The last length of each is the whole sequence: training end to end.",
         "Training memory is what the epochs needed above the loaded graph. Gradient norms are means over epochs.",
     ]
     metrics = (ACCURACY, UNTRAINED, GAIN, MEMORY, FIRST, LAST)
     table = curve_table("blocks", TITLE, ("dataset", "neuron", "B"), curves, metrics, notes)
-    figures = []
-    for dataset in dict.fromkeys(dataset for dataset, _ in curves):
-        here = {neuron: points for (name, neuron), points in curves.items() if name == dataset}
-        shown = (ACCURACY, MEMORY, FIRST, LAST)
-        figures.append(panels(f"blocks-{dataset}", dataset, "steps per block B", here, shown, even=True))
+    shown = (ACCURACY, MEMORY, FIRST, LAST)
+    figures = [
+        panels(f"blocks-{dataset}", dataset, "steps per block B", here, shown, even=True)
+        for dataset, here in by_dataset(curves).items()
+    ]
     return [table, *figures]
 
 

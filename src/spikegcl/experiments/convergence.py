@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from spikegcl.experiments import Cell, Choice, Experiment, among, measures, method_cell, with_chosen
 from spikegcl.experiments.drawings import Figure, plot_curves
-from spikegcl.experiments.sweeps import ACCURACY, UNTRAINED, curve, curve_table
+from spikegcl.experiments.sweeps import ACCURACY, UNTRAINED, by_dataset, curve_table, curves_of, swept_cells
 from spikegcl.experiments.time_steps import SECONDS
 from spikegcl.protocol import spread
 
@@ -23,16 +24,11 @@ QUICK_EPOCHS = (0, 1, 5)
 
 
 def cells(choice: Choice) -> list[Cell]:
-    return [
-        cell
-        for dataset in choice.datasets or GRAPHS
-        for method in among(METHODS, choice.methods)
-        for group in _cells_of(method, dataset, choice).values()
-        for cell in group.seeded(choice.seeds)
-    ]
+    methods = among(METHODS, choice.methods)
+    return swept_cells(partial(_cells_of, choice), choice.datasets or GRAPHS, methods, choice.seeds)
 
 
-def _cells_of(method: str, dataset: str, choice: Choice) -> dict[float, Cell]:
+def _cells_of(choice: Choice, dataset: str, method: str) -> dict[float, Cell]:
     """By epochs: a training of its own for each. SpikeGCL shows its last epoch, not the best by validation labels."""
     last = {"select": "last"} if method == "spikegcl" else {}
     epochs = QUICK_EPOCHS if choice.quick else EPOCHS
@@ -42,23 +38,14 @@ def _cells_of(method: str, dataset: str, choice: Choice) -> dict[float, Cell]:
 
 
 def draw(choice: Choice, rows: Rows) -> list[Table | Figure]:
-    curves: dict[tuple[str, str], Curve] = {
-        (dataset, method): points
-        for dataset in with_chosen(GRAPHS, choice.datasets)
-        for method in METHODS
-        if (points := curve(_cells_of(method, dataset, choice), rows))
-    }
+    curves = curves_of(partial(_cells_of, choice), with_chosen(GRAPHS, choice.datasets), METHODS, rows)
     notes = [
         "Every point is a training of its own with that many epochs, schedules included. Zero epochs: the encoder as "
         "initialised; 'untrained' of SpikeGCL has besides the running statistics that as many epochs give.",
     ]
     metrics = (ACCURACY, UNTRAINED, SECONDS)
     table = curve_table("convergence", TITLE, ("dataset", "method", "epochs"), curves, metrics, notes)
-    figures = [
-        _figure(dataset, {method: points for (name, method), points in curves.items() if name == dataset})
-        for dataset in dict.fromkeys(dataset for dataset, _ in curves)
-    ]
-    return [table, *figures]
+    return [table, *(_figure(dataset, here) for dataset, here in by_dataset(curves).items())]
 
 
 def _figure(dataset: str, curves: dict[str, Curve]) -> Figure:

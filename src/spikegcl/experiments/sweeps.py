@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spikegcl.experiments.drawings import Figure, Table, plot_curves
 from spikegcl.protocol import spread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from spikegcl.experiments import Cell
     from spikegcl.experiments.rows import Rows
 
+    Sweep = Callable[[str, str], Mapping[float, Cell]]  # dataset and series -> cells by place on the x axis
+
 Curve = dict[float, list[dict[str, Any]]]  # results of the seeds, by place on the x axis
+Curves = dict[tuple[str, str], Curve]  # by dataset and series
 
 
 class Metric(NamedTuple):
@@ -41,6 +45,26 @@ UNTRAINED = Metric("untrained (%)", _untrained)
 GAIN = Metric("gain (points)", _gain)
 
 
+def swept_cells(sweep: Sweep, datasets: Iterable[str], series: Iterable[str], seeds: int) -> list[Cell]:
+    """What a sweep has to run."""
+    places = (sweep(dataset, one) for dataset, one in itertools.product(datasets, series))
+    return [cell for cells in places for group in cells.values() for cell in group.seeded(seeds)]
+
+
+def curves_of(sweep: Sweep, datasets: Iterable[str], series: Iterable[str], rows: Rows) -> Curves:
+    """The curves that have results, by dataset and series."""
+    found = {key: curve(sweep(*key), rows) for key in itertools.product(datasets, series)}
+    return {key: points for key, points in found.items() if points}
+
+
+def by_dataset(curves: Curves) -> dict[str, dict[str, Curve]]:
+    """The curves of every dataset, by series."""
+    found: dict[str, dict[str, Curve]] = {}
+    for (dataset, series), points in curves.items():
+        found.setdefault(dataset, {})[series] = points
+    return found
+
+
 def curve(cells: Mapping[float, Cell], rows: Rows) -> Curve:
     """The results there are, at the place of each cell."""
     return {place: results for place, cell in cells.items() if (results := rows.results(cell))}
@@ -50,7 +74,7 @@ def curve_table(
     name: str,
     title: str,
     headings: tuple[str, str, str],
-    curves: Mapping[tuple[str, str], Curve],
+    curves: Curves,
     metrics: Sequence[Metric],
     notes: Sequence[str],
 ) -> Table:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from spikegcl.experiments import Cell, Choice, Experiment, among, measures, method_cell, with_chosen
-from spikegcl.experiments.sweeps import ACCURACY, GAIN, UNTRAINED, Metric, curve, curve_table, panels
+from spikegcl.experiments.sweeps import ACCURACY, GAIN, UNTRAINED, Metric, curve_table, curves_of, panels, swept_cells
 
 if TYPE_CHECKING:
     from spikegcl.experiments.drawings import Figure, Table
     from spikegcl.experiments.rows import Rows
-    from spikegcl.experiments.sweeps import Curve
 
 TITLE = "SpikeGCL by firing threshold (the paper's Figure 7)"
 GRAPHS = ("computers", "photo", "cs", "physics")
@@ -20,35 +20,26 @@ SPARSITY = Metric("sparsity (% zeros)", lambda result: 100 * (1 - result["firing
 
 
 def cells(choice: Choice) -> list[Cell]:
-    return [
-        cell
-        for dataset in choice.datasets or GRAPHS
-        for _ in among(("spikegcl",), choice.methods)
-        for group in _cells_of(dataset, choice).values()
-        for cell in group.seeded(choice.seeds)
-    ]
+    methods = among(("spikegcl",), choice.methods)
+    return swept_cells(partial(_cells_of, choice), choice.datasets or GRAPHS, methods, choice.seeds)
 
 
-def _cells_of(dataset: str, choice: Choice) -> dict[float, Cell]:
+def _cells_of(choice: Choice, dataset: str, method: str) -> dict[float, Cell]:
     """By threshold."""
     thresholds = QUICK_THRESHOLDS if choice.quick else THRESHOLDS
     return {
-        value: method_cell(measures.accuracy, "spikegcl", dataset, choice, {"threshold": value}) for value in thresholds
+        value: method_cell(measures.accuracy, method, dataset, choice, {"threshold": value}) for value in thresholds
     }
 
 
 def draw(choice: Choice, rows: Rows) -> list[Table | Figure]:
-    curves: dict[str, Curve] = {
-        dataset: points
-        for dataset in with_chosen(GRAPHS, choice.datasets)
-        if (points := curve(_cells_of(dataset, choice), rows))
-    }
+    curves = curves_of(partial(_cells_of, choice), with_chosen(GRAPHS, choice.datasets), ("spikegcl",), rows)
     notes = ["'untrained' has the same threshold, 'gain' is the difference. Sparsity is the share of bits that are 0."]
-    keyed = {(dataset, "spikegcl"): points for dataset, points in curves.items()}
     metrics = (ACCURACY, UNTRAINED, GAIN, SPARSITY)
-    table = curve_table("thresholds", TITLE, ("dataset", "method", "threshold"), keyed, metrics, notes)
+    table = curve_table("thresholds", TITLE, ("dataset", "method", "threshold"), curves, metrics, notes)
     shown = (ACCURACY, GAIN, SPARSITY)
-    figure = panels("thresholds", "SpikeGCL", "firing threshold", curves, shown, columns=1, even=True)
+    own = {dataset: points for (dataset, _), points in curves.items()}
+    figure = panels("thresholds", "SpikeGCL", "firing threshold", own, shown, columns=1, even=True)
     return [table, figure] if curves else [table]
 
 

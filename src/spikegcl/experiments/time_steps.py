@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from spikegcl.energy import RULES
 from spikegcl.experiments import Cell, Choice, Experiment, among, measures, method_cell, with_chosen
-from spikegcl.experiments.sweeps import ACCURACY, UNTRAINED, Metric, curve, curve_table, panels
+from spikegcl.experiments.sweeps import (
+    ACCURACY,
+    UNTRAINED,
+    Metric,
+    by_dataset,
+    curve_table,
+    curves_of,
+    panels,
+    swept_cells,
+)
 
 if TYPE_CHECKING:
     from spikegcl.experiments.drawings import Figure, Table
     from spikegcl.experiments.rows import Rows
-    from spikegcl.experiments.sweeps import Curve
 
 TITLE = "Graph SNNs by number of time steps (the paper's Figures 4, 6 and 9)"
 METHODS = ("spikegcl", "gc-snn", "ga-snn", "spikenet", "spiking-gcn")
@@ -28,28 +37,18 @@ SHOWN = (ACCURACY, SECONDS, MEMORY, Metric("spike energy (mJ)", ENERGIES["paper-
 
 
 def cells(choice: Choice) -> list[Cell]:
-    return [
-        cell
-        for dataset in choice.datasets or GRAPHS
-        for method in among(METHODS, choice.methods)
-        for group in _cells_of(method, dataset, choice).values()
-        for cell in group.seeded(choice.seeds)
-    ]
+    methods = among(METHODS, choice.methods)
+    return swept_cells(partial(_cells_of, choice), choice.datasets or GRAPHS, methods, choice.seeds)
 
 
-def _cells_of(method: str, dataset: str, choice: Choice) -> dict[float, Cell]:
+def _cells_of(choice: Choice, dataset: str, method: str) -> dict[float, Cell]:
     """By number of steps."""
     steps = QUICK_STEPS if choice.quick else STEPS
     return {count: method_cell(measures.accuracy, method, dataset, choice, {"steps": count}) for count in steps}
 
 
 def draw(choice: Choice, rows: Rows) -> list[Table | Figure]:
-    curves: dict[tuple[str, str], Curve] = {
-        (dataset, method): points
-        for dataset in with_chosen(GRAPHS, choice.datasets)
-        for method in METHODS
-        if (points := curve(_cells_of(method, dataset, choice), rows))
-    }
+    curves = curves_of(partial(_cells_of, choice), with_chosen(GRAPHS, choice.datasets), METHODS, rows)
     notes = [
         "Memory is the largest resident size of a process that did nothing else; training time is without evaluation "
         "where a method trains without labels. Energy by the rules of docs/energy.md; figures show paper-spikes.",
@@ -59,8 +58,7 @@ def draw(choice: Choice, rows: Rows) -> list[Table | Figure]:
     table = curve_table("time-steps", TITLE, ("dataset", "method", "T"), curves, metrics, notes)
     own = {dataset: points for (dataset, method), points in curves.items() if method == "spikegcl"}
     figures = [panels("time-steps-spikegcl", "SpikeGCL", "time steps T", own, SHOWN)] if own else []
-    for dataset in dict.fromkeys(dataset for dataset, _ in curves):
-        here = {method: points for (name, method), points in curves.items() if name == dataset}
+    for dataset, here in by_dataset(curves).items():
         figures.append(panels(f"time-steps-{dataset}", dataset, "time steps T", here, SHOWN))
     return [table, *figures]
 
