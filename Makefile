@@ -3,7 +3,7 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint docs bench bench-quick published clean
+.PHONY: demo test lint docs bench bench-quick published results clean
 
 demo: $(READY)
 	$(VENV)/bin/spikegcl demo
@@ -28,6 +28,9 @@ bench-quick: $(READY)
 
 published: $(READY)
 	$(PYTHON) -m benchmarks.published
+
+results: $(READY)
+	$(PYTHON) -m spikegcl reproduce all --draw-only --preset cpu --page docs/results.md
 
 $(READY): pyproject.toml constraints.txt
 	python3 -m venv $(VENV)

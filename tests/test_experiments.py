@@ -38,7 +38,7 @@ from spikegcl.experiments import (
     method_cell,
     paper,
 )
-from spikegcl.experiments.drawings import Figure, Table, write_drawings
+from spikegcl.experiments.drawings import Figure, Table, write_drawings, write_page
 from spikegcl.experiments.rows import DONE, FAILED, STOPPED, Rows
 from spikegcl.experiments.runner import Budget, run_cells
 from spikegcl.memory import peak_mb
@@ -237,6 +237,16 @@ def test_figures_have_the_same_bytes_every_time(tmp_path):
     assert first == [path.read_bytes() for path in write_drawings([figure], tmp_path)]
 
 
+def test_a_page_has_tables_with_lines_and_figures_that_exist(tmp_path):
+    (tmp_path / "figures").mkdir()
+    (tmp_path / "figures" / "here.png").touch()
+    full, empty = (Table(name, f"Title {name}", ["a"], lines, []) for name, lines in (("x", [["1"]]), ("y", [])))
+    figures = [Figure(name, lambda canvas: None) for name in ("here", "absent")]
+    write_page(tmp_path / "docs" / "page.md", [full, empty, *figures], tmp_path / "figures")
+    text = (tmp_path / "docs" / "page.md").read_text()
+    assert text.endswith("\n## Title x\n\n| a |\n| --- |\n| 1 |\n\n![here](../figures/here.png)\n")
+
+
 # What the paper prints ----------------------------------------------------------------------------------------------
 
 SOURCE = Path(__file__).resolve().parents[2] / "shared" / "paper.tex"
@@ -337,7 +347,8 @@ def test_an_accuracy_table_shows_printed_ours_and_floor(rows):
     assert cora["GCN"] == "86.1 ± 0.2 / 87.0 ± 1.4 (2) / -"
     assert cora["DGI"] == "86.3 ± 0.2 / 85.0 ± 0.0 (1) / 80.0"
     assert column(table, "pubmed")["DGI"] == "86.2 ± 0.1 / see note"
-    assert "DGI, pubmed: stopped after 9 min." in table.notes
+    assert "DGI pubmed: stopped after 9 min." in table.notes
+    assert "Of 2 cells with a printed value and rows, 2 within 1.5 and 2 within 2 points of it." in table.notes
     assert len(table.lines) == 16
     assert [line[1:4] for line in table.lines if line[0] in ("GCN", "BANE", "SpikeGCL")] == [
         ["", "", ""], ["x", "", "x"], ["x", "x", "x"]

@@ -56,6 +56,7 @@ def reproduce(
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder of rows.jsonl, tables and figures.")] = Path(
         "results"
     ),
+    page: Annotated[Path | None, typer.Option(help="Also write what was drawn on one Markdown page.")] = None,
     data_root: DataRoot = None,
     device: Device = "cpu",
     json_: Json = False,
@@ -63,7 +64,7 @@ def reproduce(
     """Make a table or figure of the paper, or one of ours, from rows; finished rows are never run again."""
     from spikegcl.baselines import find_method
     from spikegcl.experiments import Choice, experiment_names, find_experiment, paper
-    from spikegcl.experiments.drawings import write_drawings
+    from spikegcl.experiments.drawings import write_drawings, write_page
     from spikegcl.experiments.rows import FAILED, Rows
     from spikegcl.experiments.runner import NEVER, Budget, missing, run_cells
     from spikegcl.probes import PROBES
@@ -90,7 +91,11 @@ def reproduce(
     )
     with _monitor(len(missing(cells, rows))) as monitor:
         run_cells(cells, rows, limits, data_root=data_root, monitor=monitor)
-    files = [path for experiment in experiments for path in write_drawings(_drawings(experiment, choice, rows), folder)]
+    drawings = [drawing for experiment in experiments for drawing in _drawings(experiment, choice, rows)]
+    files = write_drawings(drawings, folder)
+    if page is not None:
+        write_page(page, drawings, folder)
+        files.append(page)
     counts = Counter(rows.status(cell) or "left" for cell in cells)
     if json_:
         print(json.dumps({"cells": counts, "rows": str(rows.path), "files": [str(path) for path in files]}))

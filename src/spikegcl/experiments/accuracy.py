@@ -19,6 +19,7 @@ COLUMNS = (
     *("accuracy", "std", "seeds", "untrained", "projection", SIGN, "bits", "dimensions", "parameters"),
     *("firing_rate", "train_seconds", "peak_mb", "select", "probe"),
 )
+NEAR = (1.5, 2.0)  # points
 CELL_NOTE = (
     "A cell reads: printed / ours ± standard deviation (seeds) / floor. The floor is the method's own encoder before "
     "training or, for closed forms, a random projection of the same number of bits; the CSV has them all."
@@ -46,13 +47,9 @@ def cells(printed_in: str, choice: Choice) -> list[Cell]:
 
 def draw(name: str, printed_in: str, title: str, choice: Choice, rows: Rows) -> list[Table]:
     datasets = with_chosen(paper.datasets(printed_in), choice.datasets)
-    lines, records = [], []
-    notes = [
-        CELL_NOTE,
-        f"Probe of embeddings and codes: {choice.probe}; supervised methods predict by themselves. "
-        "U unsupervised, S spiking, B binary.",
-        "No method: it is not written here. No data: its features are not available here.",
-    ]
+    lines: list[list[str]] = []
+    records: list[dict[str, Any]] = []
+    remarks: dict[str, list[str]] = {}
     for method in with_chosen(list(paper.methods()), choice.methods):
         heading, marks = paper.methods().get(method, (method, ""))
         texts = []
@@ -61,9 +58,27 @@ def draw(name: str, printed_in: str, title: str, choice: Choice, rows: Rows) -> 
             entry = compare(paper.accuracy(method, dataset), cell, choice, rows)
             records.append({"method": method, "marks": marks, "dataset": dataset, **entry.record})
             texts.append(entry.text)
-            notes += [f"{heading}, {dataset}: {entry.remark}."] if entry.remark else []
+            if entry.remark:
+                remarks.setdefault(entry.remark, []).append(f"{heading} {dataset}")
         lines.append([heading, *("x" if mark in marks else "" for mark in "USB"), *texts])
+    notes = [
+        CELL_NOTE,
+        f"Probe of embeddings and codes: {choice.probe}; supervised methods predict by themselves. "
+        "U unsupervised, S spiking, B binary.",
+        "No method: it is not written here. No data: its features are not available here.",
+        *distances(records),
+        *(f"{', '.join(places)}: {remark}." for remark, places in remarks.items()),
+    ]
     return [Table(name, title, ["method", *"USB", *datasets], lines, records, notes)]
+
+
+def distances(records: list[dict[str, Any]]) -> list[str]:
+    """How many cells are near what is printed, in one sentence; nothing before there are any."""
+    points = [abs(record["difference"]) for record in records if record["difference"] is not None]
+    if not points:
+        return []
+    near = [f"{sum(distance <= limit for distance in points)} within {limit:g}" for limit in NEAR]
+    return [f"Of {len(points)} cells with a printed value and rows, {' and '.join(near)} points of it."]
 
 
 class Entry(NamedTuple):
@@ -79,6 +94,7 @@ def compare(printed: str | None, cell: Cell | None, choice: Choice, rows: Rows) 
     found = [] if cell is None else rows.find(cell)
     results = [row["result"] for row in found if row["status"] == DONE]
     record: dict[str, Any] = {"paper": printed, "preset": None if cell is None else cell.preset, **summary(results)}
+    record["difference"] = difference(printed, record["accuracy"])
     remark = next((row["reason"] for row in found if row["status"] != DONE), "")
     if results:
         ours = f"{percent(record['accuracy'], record['std'])} ({record['seeds']})"
@@ -88,6 +104,17 @@ def compare(printed: str | None, cell: Cell | None, choice: Choice, rows: Rows) 
     else:
         text = f"{printed or '-'} / {_why_missing(cell, bool(remark), choice)}"
     return Entry({**record, "remark": remark}, text, remark)
+
+
+def difference(printed: str | None, accuracy: float | None) -> float | None:
+    """Ours minus what is printed, in points.
+
+    >>> difference("86.1 ± 0.2", 0.868)
+    0.7
+    """
+    if accuracy is None or printed is None or not printed[0].isdigit():
+        return None
+    return round(100 * accuracy - float(printed.split()[0]), 2)
 
 
 def _why_missing(cell: Cell | None, tried: bool, choice: Choice) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import logging
+import os
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,10 @@ STYLE: Any = {
     "svg.hashsalt": "spikegcl",
     "savefig.dpi": 250,
 }
+PAGE = """# Results
+
+All tables and figures, written by `spikegcl reproduce` from the rows beside them. Not to be edited by hand.
+"""
 _TEX = str.maketrans(
     {
         **{character: "\\" + character for character in "&%$#_{}"},
@@ -60,11 +65,12 @@ class Table:
     records: Sequence[dict[str, Any]]
     notes: Sequence[str] = ()
 
-    def markdown(self) -> str:
+    def markdown(self, level: int = 1) -> str:
+        """Heading of that level, table, notes."""
         rows = [self.columns, ["---"] * len(self.columns), *self.lines]
         body = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)
         notes = "".join(f"- {note}\n" for note in self.notes)
-        return f"# {self.title}\n\n{body}\n" + (f"\n{notes}" if notes else "")
+        return f"{'#' * level} {self.title}\n\n{body}\n" + (f"\n{notes}" if notes else "")
 
     def latex(self) -> str:
         rows = [" & ".join(cell.translate(_TEX) for cell in row) + r" \\" for row in (self.columns, *self.lines)]
@@ -113,6 +119,19 @@ def write_drawings(drawings: Iterable[Table | Figure], folder: Path) -> list[Pat
         else:
             log.warning("%s was not drawn: figures need matplotlib, pip install 'spikegcl[figures]'", drawing.name)
     return written
+
+
+def write_page(path: Path, drawings: Iterable[Table | Figure], folder: Path) -> None:
+    """One Markdown page of all tables that have rows, and of the figures that ``folder`` has."""
+    parts = [PAGE]
+    for drawing in drawings:
+        if isinstance(drawing, Figure):
+            image = folder / f"{drawing.name}.png"
+            parts += [f"![{drawing.name}]({os.path.relpath(image, path.parent)})\n"] if image.exists() else []
+        elif drawing.lines:
+            parts.append(drawing.markdown(level=2))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, "\n".join(parts))
 
 
 def _write_table(table: Table, folder: Path) -> list[Path]:

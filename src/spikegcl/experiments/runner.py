@@ -28,7 +28,11 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.2
 NEVER = float("inf")
-_fresh = multiprocessing.get_context("spawn")  # nothing of this process is in the memory of a cell
+PRELOADED = ["spikegcl.datasets", "spikegcl.kernels", "spikegcl.probes", "spikegcl.protocol", "spikegcl.baselines"]
+
+# Cells are forked from a server that has the libraries loaded and nothing else of this process in its memory.
+_fresh = multiprocessing.get_context("forkserver")
+_fresh.set_forkserver_preload(PRELOADED)
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,7 @@ def run_cells(
     """Make the rows that are missing. When the budget is used up, what still runs is ended and leaves no row."""
     budget, monitor = budget or Budget(), monitor or Monitor()
     deadline = time.monotonic() + 60 * budget.minutes
+    threads = int(os.environ.get("OMP_NUM_THREADS") or max(1, (os.cpu_count() or 1) // budget.jobs))
     waiting = deque(missing(cells, rows))
     running: list[_Process] = []
     try:
@@ -70,7 +75,7 @@ def run_cells(
                 if rows.status(cell) or time.monotonic() + 60 * _expected_minutes(cell, rows) > deadline:
                     monitor.ended(cell, None)
                     continue
-                running.append(_Process(cell, data_root, max(1, (os.cpu_count() or 1) // budget.jobs)))
+                running.append(_Process(cell, data_root, threads))
                 monitor.started(cell)
             wait([process.pipe for process in running], timeout=POLL_SECONDS)
             for process in list(running):
@@ -190,8 +195,7 @@ def _work(cell: Cell, data_root: Path | None, threads: int, epochs: Any, pipe: C
     """The life of a cell's process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for the parent, which ends its cells
     threading.Thread(target=_die_with_parent, daemon=True).start()
-    for name in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS"):  # read when torch and numba are loaded, which comes later
-        os.environ.setdefault(name, str(threads))
+    _use_threads(threads)
 
     def on_epoch(epoch: Epoch) -> None:
         epochs.value = epoch.epoch
@@ -205,6 +209,17 @@ def _work(cell: Cell, data_root: Path | None, threads: int, epochs: Any, pipe: C
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
         pipe.send(json.dumps({"status": FAILED, "reason": reason, "traceback": traceback.format_exc()}))
+
+
+def _use_threads(count: int) -> None:
+    """As many threads for each library that has a pool of its own."""
+    import numba
+    import torch
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+    threadpool_limits(count)
+    torch.set_num_threads(count)
+    numba.set_num_threads(min(count, numba.config.NUMBA_NUM_THREADS))
 
 
 def _die_with_parent() -> None:
