@@ -44,7 +44,8 @@ def compare_codes(name: str) -> Iterator[dict]:
             started = time.perf_counter()
             codes = embed_graph(model, graph, parts=count)
             passed = time.perf_counter() - started
-            member, hops = partition(graph, count), model.encoder.hops
+            hops = model.encoder.hops
+            member = partition(graph, count, hops)
             loaded = [len(take_part(graph, np.flatnonzero(member == part), hops).nodes) for part in range(count)]
             yield {
                 "graph": name,

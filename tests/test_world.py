@@ -61,8 +61,11 @@ def test_two_processes_have_the_gradients_statistics_and_codes_of_one(tmp_path):
     assert_like_one_process(tmp_path / "two.npz")
 
 
-def test_train_command_in_two_processes(files, tmp_path):
-    arguments = ("train", *options(files[1]), "--preset", "contrastive", *FAST, "--parts", 2, "--no-report", "-o")
+@pytest.mark.parametrize(
+    "settings", [("--preset", "contrastive", *FAST), ("--bits", 64)], ids=["contrastive", "default"]
+)
+def test_train_command_in_two_processes(settings, files, tmp_path):
+    arguments = ("train", *options(files[1]), *settings, "--parts", 2, "--no-report", "-o")
     ended = run_two("-m", "spikegcl", *arguments, tmp_path / "two")
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.count("bits per node") == 1

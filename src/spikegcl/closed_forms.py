@@ -16,6 +16,7 @@ import numpy as np
 
 from spikegcl import noise
 from spikegcl.bits import pack
+from spikegcl.streaming import column_variances
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -78,7 +79,7 @@ def fit_channels(components: Components, scores: Floats, bits: int, *, seed: int
     as far as the components tell it, and fires at the nodes where that column is largest. Both kinds are spread evenly
     over the bits, so that the first steps of a code are a code of the same kind.
     """
-    single = components.leading_columns(bits // SINGLE_SHARE, scores.var(0))
+    single = components.leading_columns(bits // SINGLE_SHARE, column_variances(scores).astype(np.float32))
     rotated = fit_itq(scores, bits - single.shape[1], seed=seed, block=ROTATED).directions
     padded = np.pad(rotated, ((0, len(single) - len(rotated)), (0, 0)))
     kinds = ((padded, 0.5), (single, SINGLE_RATE))

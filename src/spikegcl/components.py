@@ -23,10 +23,21 @@ from sklearn.utils.extmath import randomized_svd
 from spikegcl import noise
 from spikegcl.errors import FeatureError
 from spikegcl.propagate import Operator, block_linear, make_operator, propagate
-from spikegcl.streaming import StreamedOperator, StreamedRows
+from spikegcl.streaming import (
+    ScaledRows,
+    StreamedOperator,
+    array_in_memory,
+    column_sums,
+    column_variances,
+    likeness,
+    orthonormalise,
+    row_blocks,
+    square_lengths,
+    temporary_array,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from numpy.typing import NDArray
 
@@ -37,9 +48,8 @@ if TYPE_CHECKING:
 CHUNK = 256  # columns propagated at a time
 EXACT_COLUMNS = 2048  # lengths of propagated rows are exact up to this many columns ...
 SKETCH = 512  # ... and estimated from so many random directions for more, to about 3 %
-DENSE_BYTES = 2**28  # propagated features up to this size are kept as a dense matrix while components are fitted
+DENSE_BYTES = 2**28  # propagated features up to this size are decomposed as a dense matrix in memory
 LIKENESS = 64  # random directions in which neighbours are compared
-ROWS = 2**16  # rows whose squares are in memory at a time
 OVERSAMPLED = 10  # directions beyond those asked for, as in scikit-learn
 POWER_ITERATIONS = 2  # of the randomised PCA: the spectrum of smoothed features falls quickly
 
@@ -104,15 +114,14 @@ def fit_scaling(features: Any, kind: str = "auto") -> Scaling:
     if kind == "auto":
         kind = "words" if is_bag_of_words(features) else "standard"
     if kind == "words":
-        present = np.asarray((features != 0).sum(0)).ravel()
+        present = sum(np.asarray((rows != 0).sum(0)).ravel() for rows in _in_blocks(features))
         weight = np.maximum(0, np.log(count / (present + 1.0))).astype(np.float32)
     else:
-        mean, square = _moments(features)
+        mean, square = _moments(_in_blocks(features), count)
         deviations = np.sqrt(np.maximum(square - mean**2, 0))
         varies = deviations > 1e-6 * np.sqrt(square)
         weight = np.divide(1, deviations, out=np.zeros_like(deviations), where=varies).astype(np.float32)
-    rows = _weighted(features, weight, kind == "words")
-    mean, square = _moments(rows)
+    mean, square = _moments((_weighted(rows, weight, kind == "words") for rows in _in_blocks(features)), count)
     deviation = float(np.sqrt(np.mean(square - mean**2)))
     scale = 1 / deviation if kind == "words" and deviation > 0 else 1.0
     return Scaling(kind, weight, (mean * scale).astype(np.float32), scale)
@@ -122,7 +131,11 @@ def is_bag_of_words(features: Any) -> bool:
     """Whether features look like words of a text: nothing negative, and sparse or nothing but zeros and ones."""
     if sp.issparse(features):
         return bool(features.data.min(initial=0) >= 0)
-    return bool(np.isin(features, (0, 1)).all())
+    return all(np.isin(rows, (0, 1)).all() for rows in _in_blocks(features))
+
+
+def _in_blocks(features: Any) -> Iterator[Any]:
+    return (features[block] for block in row_blocks(features.shape[0]))
 
 
 def _weighted(features: Any, weight: Floats, unit: bool) -> Any:
@@ -135,7 +148,7 @@ def _weighted(features: Any, weight: Floats, unit: bool) -> Any:
 def unit_rows(rows: Any) -> Any:
     """Rows divided by their Euclidean length; zero rows stay zero. Dense or CSR."""
     if not sp.issparse(rows):
-        return rows * _inverse(np.sqrt(_square_lengths(rows)))[:, None]
+        return rows * _inverse(np.sqrt(square_lengths(rows)))[:, None]
     inverse = _inverse(np.sqrt(np.asarray(rows.power(2).sum(1)).ravel()))
     return _with_data(rows, rows.data * np.repeat(inverse, np.diff(rows.indptr)))
 
@@ -149,17 +162,16 @@ def _inverse(length: NDArray[Any]) -> Floats:
     return inverse
 
 
-def _square_lengths(rows: Floats) -> Floats:
-    """Squared Euclidean lengths (N) of dense rows, in memory for few of them at a time."""
-    return np.concatenate([np.square(rows[low : low + ROWS]).sum(1) for low in range(0, len(rows), ROWS)])
-
-
-def _moments(features: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    square = features.power(2) if sp.issparse(features) else np.square(features, dtype=np.float64)
-    return (
-        np.asarray(features.mean(0, dtype=np.float64)).ravel(),
-        np.asarray(square.mean(0, dtype=np.float64)).ravel(),
-    )
+def _moments(blocks: Iterable[Any], count: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean and mean square of the columns of ``count`` rows that come in blocks."""
+    mean: Any = 0.0
+    square: Any = 0.0
+    for rows in blocks:
+        squares = rows.power(2) if sp.issparse(rows) else np.square(rows, dtype=np.float64)
+        share = rows.shape[0] / count
+        mean = mean + share * np.asarray(rows.mean(0, dtype=np.float64)).ravel()
+        square = square + share * np.asarray(squares.mean(0, dtype=np.float64)).ravel()
+    return mean, square
 
 
 # -------------------------------------------------------------------------------------------------- propagation
@@ -189,27 +201,29 @@ TWO_HOPS = Propagation(2, 0.0)
 OWN = Propagation(0, 0.0)  # a node's own features
 
 
-def choose_propagation(graph: Graph, features: Centred) -> Propagation:
+def choose_propagation(graph: Graph, features: ScaledRows) -> Propagation:
     """``PPR`` if the features of neighbours are more alike than those of two nodes drawn at random, else ``OWN``.
 
     Alike: the mean cosine over the edges, of features projected to a few random directions and centred.
     """
     rng = np.random.default_rng(noise.derive("likeness", features.shape[1]))
-    values = unit_rows(features.times(rng.standard_normal((features.shape[1], LIKENESS), dtype=np.float32)))
-    values = unit_rows(values - values.mean(0))
-    return PPR if float(np.vdot(values, graph.adjacency @ values)) > 0 else OWN
+    values = features.times(rng.standard_normal((features.shape[1], LIKENESS), dtype=np.float32))
+    values *= _inverse(np.sqrt(square_lengths(values)))[:, None]
+    values -= column_sums(values) / np.float32(len(values))
+    values *= _inverse(np.sqrt(square_lengths(values)))[:, None]
+    return PPR if likeness(graph, values) > 0 else OWN
 
 
 @dataclass(frozen=True, eq=False)
 class Propagated:
-    """Scaled and propagated features of a graph, row i times ``inverse[i]``; all in memory (``kept``) only if small.
+    """Scaled and propagated features of a graph, row i times ``inverse[i]``; ``kept`` may hold the matrix itself.
 
     A product with W columns propagates these, not the d columns of the features; P is symmetric, so the transposed
     product propagates its argument.
     """
 
     operator: Operator | StreamedOperator
-    features: Centred | StreamedRows
+    features: ScaledRows
     propagation: Propagation
     inverse: Floats
     kept: Floats | None = None
@@ -220,15 +234,16 @@ class Propagated:
         return product
 
     def transposed_times(self, values: Floats) -> Floats:
-        assert isinstance(self.features, Centred)  # components are fitted in one piece
-        return self.features.transposed_times(self.propagation.apply(self.operator, values * self.inverse[:, None]))
+        """Overwrites ``values``."""
+        values *= self.inverse[:, None]
+        return self.features.transposed_times(self.propagation.apply(self.operator, values))
 
-    def blocks(self) -> Iterator[Floats]:
-        """The matrix itself, CHUNK columns at a time."""
+    def blocks(self) -> Iterator[tuple[slice, Floats]]:
+        """The matrix itself, CHUNK columns at a time, and which these are."""
         for low in range(0, self.features.shape[1], CHUNK):
             block = self.propagation.apply(self.operator, self.features.columns(low, low + CHUNK))
             block *= self.inverse[:, None]
-            yield block
+            yield slice(low, low + CHUNK), block
 
 
 def propagated(
@@ -240,39 +255,43 @@ def propagated(
     keep: bool = False,
     blocks: int | None = None,
 ) -> Propagated:
-    """Features of ``graph`` scaled and propagated, with ``unit`` rows of length one.
+    """Features of ``graph`` scaled and propagated, with ``unit`` rows of length one; with ``keep`` also as a matrix.
 
     With ``blocks``, nothing of the size of the graph is in memory: it is gone through in so many blocks of rows, and
-    results are in temporary files (streaming.py).
+    results are in temporary files (streaming.py). The numbers are the same.
 
     Lengths are exact up to ``EXACT_COLUMNS`` columns; those of wider features are estimated from ``SKETCH`` random
-    directions, always the same ones. With ``keep`` a matrix of at most ``DENSE_BYTES`` stays in memory.
+    directions, always the same ones.
     """
-    if graph.features is None:
-        raise FeatureError("the graph has no features; give some, or use spikegcl.structural_features(graph)")
-    count, width = graph.features.shape
-    ones = np.ones(count, np.float32)
-    whole = (
-        Propagated(make_operator(graph), scaling.apply(graph.features), propagation, ones)
-        if blocks is None
-        else Propagated(
-            StreamedOperator(graph, blocks), StreamedRows(graph.features, scaling, blocks), propagation, ones
-        )
-    )
-    kept = np.concatenate(list(whole.blocks()), axis=1) if keep and 4 * count * width <= DENSE_BYTES else None
+    operator = make_operator(graph) if blocks is None else StreamedOperator(graph, blocks)
+    features = scaled_rows(graph, scaling, blocks)
+    count, width = features.shape
+    whole = Propagated(operator, features, propagation, np.ones(count, np.float32))
+    square: Any = 0
+    exact = width <= EXACT_COLUMNS
+    kept = features.new_array((count, width)) if keep else None
+    for columns, block in whole.blocks() if keep or (unit and exact) else ():
+        if kept is not None:
+            kept[:, columns] = block
+        if unit and exact:
+            square = square + square_lengths(block)
     if not unit:
         return dataclasses.replace(whole, kept=kept)
-    if width <= EXACT_COLUMNS:
-        columns = whole.blocks() if kept is None else np.split(kept, range(CHUNK, width, CHUNK), axis=1)
-        square = sum(_square_lengths(block) for block in columns)
-    else:
+    if not exact:
         rng = np.random.default_rng(noise.derive("row lengths", width))
         directions = rng.standard_normal((width, SKETCH), dtype=np.float32) / np.float32(np.sqrt(SKETCH))
-        square = _square_lengths(whole.times(directions))
+        square = square_lengths(whole.times(directions))
     inverse = _inverse(np.sqrt(square))
     if kept is not None:
         kept *= inverse[:, None]
     return dataclasses.replace(whole, inverse=inverse, kept=kept)
+
+
+def scaled_rows(graph: Graph, scaling: Scaling, blocks: int | None) -> ScaledRows:
+    """Scaled features of ``graph``; with ``blocks`` what they are multiplied to is in temporary files."""
+    if graph.features is None:
+        raise FeatureError("the graph has no features; give some, or use spikegcl.structural_features(graph)")
+    return ScaledRows(graph.features, scaling, array_in_memory if blocks is None else temporary_array)
 
 
 # --------------------------------------------------------------------------------------------------- components
@@ -352,7 +371,7 @@ class Components:
         scores = rows.times(self.directions)
         scores -= self.centre
         if self.unit:
-            scores *= _inverse(np.sqrt(_square_lengths(scores)))[:, None]
+            scores *= _inverse(np.sqrt(square_lengths(scores)))[:, None]
         scores -= self.offset
         scores *= np.float32(self.scale)
         return scores
@@ -366,25 +385,35 @@ def fit_components(
     scaling: str = "auto",
     unit: bool = True,
     seed: int = 0,
+    blocks: int | None = None,
 ) -> tuple[Components, Floats]:
     """The first ``count`` components (at most d and N - 1), by a randomised singular value decomposition.
 
     Without ``propagation`` the graph decides it (:func:`choose_propagation`). Returns the components with the scores of
-    ``graph``: what ``apply`` would give, without propagating again.
+    ``graph``: what ``apply`` would give, without propagating again. ``blocks`` is as :func:`propagated` has it.
     """
-    scale = fit_scaling(graph.features, scaling)
+    scaled = fit_scaling(graph.features, scaling)
     if propagation is None:
-        propagation = choose_propagation(graph, scale.apply(graph.features))
-    rows = propagated(graph, scale, propagation, unit=unit, keep=True)
-    nodes, width = rows.features.shape
+        propagation = choose_propagation(graph, scaled_rows(graph, scaled, blocks))
+    nodes, width = graph.features.shape
     count = max(1, min(count, width, nodes - 1))
-    mean = rows.transposed_times(np.full((nodes, 1), 1 / nodes, np.float32))[:, 0]
+    rows = propagated(graph, scaled, propagation, unit=unit, keep=keeps_matrix(nodes, width, count), blocks=blocks)
+    share = rows.features.new_array((nodes, 1))
+    share += np.float32(1 / nodes)
+    mean = rows.transposed_times(share)[:, 0]
     directions = _principal_directions(rows, mean, count, noise.derive(seed, "components"))
-    fitted = Components(scale, propagation, unit, directions, mean @ directions, np.zeros(count, np.float32), 1.0)
+    fitted = Components(scaled, propagation, unit, directions, mean @ directions, np.zeros(count, np.float32), 1.0)
     scores = fitted._scores(rows)
-    deviation = float(np.sqrt(scores.var(axis=0, dtype=np.float64).mean()))
-    fitted = dataclasses.replace(fitted, offset=scores.mean(0), scale=1 / deviation if deviation > 0 else 1.0)
-    return fitted, (scores - fitted.offset) * np.float32(fitted.scale)
+    deviation = float(np.sqrt(column_variances(scores).mean()))
+    offset, scale = column_sums(scores) / np.float32(nodes), 1 / deviation if deviation > 0 else 1.0
+    scores -= offset
+    scores *= np.float32(scale)
+    return dataclasses.replace(fitted, offset=offset, scale=scale), scores
+
+
+def keeps_matrix(nodes: int, width: int, count: int) -> bool:
+    """Whether the propagated features are kept to find ``count`` components: if small, or no wider than a product."""
+    return 4 * nodes * width <= DENSE_BYTES or width <= count + OVERSAMPLED
 
 
 def blank_components(columns: int, count: int, propagation: Propagation = PPR) -> Components:
@@ -400,24 +429,23 @@ def _principal_directions(rows: Propagated, mean: Floats, count: int, seed: int)
     """Leading right singular vectors (d x count) of ``rows`` minus its mean row.
 
     Small matrices are made dense; larger ones are only multiplied, by the same randomised subspace iteration (Halko,
-    Martinsson and Tropp, 2011), because scikit-learn's takes arrays alone.
+    Martinsson and Tropp, 2011), because scikit-learn's takes arrays alone. As many guesses as columns find all at once.
     """
     nodes, width = rows.features.shape
-    if rows.kept is not None:
+    if rows.kept is not None and 4 * nodes * width <= DENSE_BYTES:
         found = randomized_svd(rows.kept - mean, count, n_iter=POWER_ITERATIONS, random_state=seed)[2]
         directions: Floats = np.ascontiguousarray(found.T, np.float32)
         return directions
-
-    def times(x: Floats) -> Floats:
-        return np.asarray(rows.times(x) - mean @ x, np.float32)
-
-    def transposed_times(y: Floats) -> Floats:
-        return np.asarray(rows.transposed_times(y) - mean[:, None] * y.sum(0), np.float32)
-
+    unscaled = Scaling("standard", np.ones(width, np.float32), np.zeros(width, np.float32), 1.0)
+    matrix = rows if rows.kept is None else ScaledRows(rows.kept, unscaled, rows.features.new_array)
     guesses = min(count + OVERSAMPLED, width, nodes)
     basis = np.random.default_rng(seed).standard_normal((width, guesses), dtype=np.float32)
-    for _ in range(POWER_ITERATIONS + 1):
-        basis = transposed_times(np.linalg.qr(times(basis))[0])
+    for _ in range(POWER_ITERATIONS + 1 if guesses < width else 1):
+        guess = matrix.times(basis)
+        guess -= mean @ basis
+        orthonormalise(guess)
+        shift = mean[:, None] * column_sums(guess)
+        basis = matrix.transposed_times(guess) - shift
     directions = np.ascontiguousarray(np.linalg.svd(basis, full_matrices=False)[0][:, :count], np.float32)
     return directions
 

@@ -165,7 +165,8 @@ def _estimate_components(graph: Graph, config: Config, machine: Machine) -> Esti
     settled = Work(products=nodes * count * bits, fired=nodes * bits, calls=config.steps)
     epoch = settled + Work(products=learned, activated_back=4 * objectives.BATCHES * batch * bits)
     dense, features = 4.0 * nodes * graph.num_features, 8.0 * graph.features.nnz if graph.is_sparse else 0.0
-    kept = dense if dense <= components.DENSE_BYTES else 4.0 * nodes * (count + components.OVERSAMPLED)
+    keeps = components.keeps_matrix(nodes, graph.num_features, count)
+    kept = dense if keeps else 4.0 * nodes * (count + components.OVERSAMPLED)
     standing = (features or dense) * 3 + 8.0 * (graph.num_edges + nodes) + 4.0 * nodes * count * 3
     working = max(3 * kept, 4.0 * nodes * bits * 2, CHUNK * 32.0 * nodes)
     return _expected(graph, model, machine, standing + working, prepare, epoch.seconds(rates), settled.seconds(rates))
@@ -178,7 +179,7 @@ def count_components(graph: Graph, count: int, bits: int) -> Work:
     guesses, rounds = count + components.OVERSAMPLED, components.POWER_ITERATIONS + 1
     measured = width if width <= components.EXACT_COLUMNS else components.SKETCH
     moved, products, entries = measured + count, 0.0, stored * (count + measured * (measured < width))
-    if 4 * nodes * width <= components.DENSE_BYTES:
+    if components.keeps_matrix(nodes, width, count):
         moved += width * (measured < width)
         products += 2 * rounds * nodes * width * guesses
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -70,7 +71,7 @@ class SpikeGCL(nn.Module):
 
         With ``blocks`` a propagation of features goes through the graph in so many blocks of rows.
         """
-        return graph if self.inputs is None else graph.with_features(self.inputs.apply(graph, blocks))
+        return graph if self.inputs is None else replace(graph, features=self.inputs.apply(graph, blocks), columns=None)
 
     def chunks(self, nodes: int) -> Iterator[tuple[int, int]]:
         """Step ranges (first, count) computed side by side: whole blocks, as many as CHUNK_FLOATS allows."""

@@ -29,6 +29,7 @@ KINDS = ("IF", "LIF", "PLIF")
 RESETS = ("zero", "subtract")
 SURROGATES = ("sigmoid", "triangle", "arctan", "multi-gaussian", "superspike", "rectangle")
 V_RESET = 0.0
+SELECTED = 2**25  # floats among which ranks are looked for at a time
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,11 @@ def step(
     >>> step(neuron, torch.tensor([0.6, 1.7]), torch.zeros(2))
     (tensor([0., 1.]), tensor([0.6000, 0.7000]))
     """
-    charged = charge(neuron, current, membrane, tau)
+    return release(neuron, charge(neuron, current, membrane, tau), threshold)
+
+
+def release(neuron: Neuron, charged: Tensor, threshold: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """What a charged membrane gives: spikes, and the membrane after their reset."""
     limit = neuron.threshold if threshold is None else threshold
     spikes = fire(charged - limit, neuron.surrogate, neuron.alpha)
     if neuron.reset == "zero":
@@ -182,8 +187,8 @@ def exceeded_by(values: Tensor, shares: Tensor) -> Tensor:
     count, found = len(values), values.new_empty(values.shape[1])
     for share in shares.unique().tolist():
         below = count - int(share * count)  # rows that do not exceed it
-        chosen = (shares == share).to(values.device)
-        columns = values.t()[chosen]  # selection is four times faster than sorting, along rows
         ranks = max(1, below), min(below + 1, count)
-        found[chosen] = sum(columns.kthvalue(rank, 1).values for rank in ranks) / 2
+        for chosen in (shares == share).nonzero()[:, 0].to(values.device).split(max(1, SELECTED // count)):
+            columns = values.t()[chosen]  # selection is four times faster than sorting, along rows
+            found[chosen] = sum(columns.kthvalue(rank, 1).values for rank in ranks) / 2
     return found

@@ -132,7 +132,7 @@ class Clusters:
     def __init__(self, session: Session) -> None:
         self.session, config, model = session, session.config, session.model
         device = model.head.device
-        self.inputs = session.whole.features.gather(session.whole.clean.columns, 0, session.groups.columns)
+        self.inputs = torch.from_numpy(session.scores).to(device)
         self.targets = _cluster(self.inputs, session.seed)
         sizes = [len(target.centres) for target in self.targets]
         self.maps = [torch.zeros(model.bits + 1, size, device=device).requires_grad_() for size in sizes]

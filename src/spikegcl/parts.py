@@ -29,15 +29,16 @@ PASSES = 3  # of the streaming partitioner: the first places nodes, the others m
 SLACK = 1.05  # how much larger than the average a streamed part may become
 
 
-def partition(graph: Graph, count: int) -> NDArray[np.int32]:
+def partition(graph: Graph, count: int, hops: int = 1) -> NDArray[np.int32]:
     """The part (0 to ``count`` - 1) of every node (N): parts of nearly equal size with few edges between them.
 
-    METIS cuts graphs of up to ``METIS_EDGES`` directed edges, a streaming partitioner larger ones.
+    METIS cuts graphs of up to ``METIS_EDGES`` directed edges, a streaming partitioner larger ones. For encoders
+    that look no edge away (``hops`` 0) parts are ranges of nodes.
     """
     if not 1 <= count <= graph.num_nodes:
         raise ConfigError(f"{graph.num_nodes} nodes cannot be cut into {count} parts; choose 1 to {graph.num_nodes}")
-    if count == 1:
-        return np.zeros(graph.num_nodes, np.int32)
+    if count == 1 or hops == 0:
+        return (np.arange(graph.num_nodes) * count // graph.num_nodes).astype(np.int32)
     member = metis(graph, count) if graph.num_edges <= METIS_EDGES else stream(graph, count)
     sizes = np.bincount(member, minlength=count)
     while (sizes == 0).any():  # tiny graphs: the largest part gives a node

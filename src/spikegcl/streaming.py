@@ -1,8 +1,9 @@
-"""Products with a graph that is gone through in blocks of rows; what is as large as the graph is in temporary files.
+"""Rows and products of graphs that are gone through block by block; what is as large as a graph may be in a file.
 
 A propagation over many hops reaches most of a graph, so no halo would do. Here a block of rows of P is made from the
 graph's arrays when its turn comes, and the dense arrays are memory-mapped: the system keeps in memory what fits.
-Every row is computed as it would be in one piece, and so are all of its bits.
+Every row is computed as it would be in one piece. Sums over nodes are taken in blocks of ``ROWS`` rows, always the same
+ones, and the blocks are added in double precision. Results therefore do not depend on where arrays are kept.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import tempfile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from torch import Tensor
 
@@ -19,7 +21,7 @@ from spikegcl import kernels
 from spikegcl.propagate import Cut
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
@@ -27,65 +29,135 @@ if TYPE_CHECKING:
     from spikegcl.graph import Graph
 
     Floats = NDArray[np.float32]
+    NewArray = Callable[[tuple[int, int]], Floats]
+
+ROWS = 2**16  # rows of a block
 
 
 def temporary_array(shape: tuple[int, int]) -> Floats:
-    """An array in a file that disappears with it, in the folder that TMPDIR names."""
+    """Zeros in a file that disappears with the array, in the folder that TMPDIR names."""
     with tempfile.TemporaryFile() as file:
         return np.memmap(file, np.float32, "w+", shape=shape)  # the mapping outlives the handle
 
 
-def _blocks(count: int, blocks: int) -> Iterator[tuple[int, int]]:
-    """Bounds of ``blocks`` nearly equal ranges of 0 .. count - 1."""
-    bounds = [count * number // blocks for number in range(blocks + 1)]
-    return itertools.pairwise(bounds)
+def array_in_memory(shape: tuple[int, int]) -> Floats:
+    return np.zeros(shape, np.float32)
+
+
+def row_blocks(count: int, blocks: int | None = None) -> list[slice]:
+    """Nearly equal ranges of ``count`` rows: ``blocks`` of them, or as many as ``ROWS`` asks for."""
+    blocks = blocks or -(-count // ROWS)
+    return [slice(*pair) for pair in itertools.pairwise(count * number // blocks for number in range(blocks + 1))]
+
+
+# ------------------------------------------------------------------------------------------------- sums over rows
+
+
+def column_sums(values: Floats) -> Floats:
+    """Sum of every column of ``values`` (N x W)."""
+    return np.asarray(sum(values[block].sum(0).astype(np.float64) for block in row_blocks(len(values))), np.float32)
+
+
+def column_variances(values: Floats) -> NDArray[np.float64]:
+    """Variance of every column of ``values`` (N x W), in double precision."""
+    count, blocks = len(values), row_blocks(len(values))
+    mean = sum(values[block].sum(0, dtype=np.float64) for block in blocks) / count
+    variances: NDArray[np.float64] = sum(np.square(values[block] - mean).sum(0) for block in blocks) / count
+    return variances
+
+
+def square_lengths(rows: Floats) -> Floats:
+    """Squared Euclidean length of every row (N)."""
+    return np.concatenate([np.square(rows[block]).sum(1) for block in row_blocks(len(rows))])
+
+
+def orthonormalise(values: Floats) -> None:
+    """Replace the columns of ``values`` (N x W, W at most the rows of a block) by an orthonormal basis of their span.
+
+    The QR decomposition of a tall matrix by blocks (Demmel, Grigori, Hoemmen and Langou, 2012): every block has its
+    own, and that of their stacked triangles joins them.
+    """
+    blocks, triangles = row_blocks(len(values)), []
+    for block in blocks:
+        values[block], triangle = np.linalg.qr(values[block])
+        triangles.append(triangle)
+    if len(blocks) > 1:
+        turns = np.split(np.linalg.qr(np.concatenate(triangles))[0], len(blocks))
+        for block, turn in zip(blocks, turns, strict=True):
+            values[block] = values[block] @ turn
+
+
+def likeness(graph: Graph, values: Floats) -> float:
+    """Sum over the edges (i, j) of ``graph`` of their weight times values[i] . values[j] (N x W)."""
+    return float(sum(np.vdot(values[block], _neighbours(graph, block) @ values) for block in row_blocks(len(values))))
+
+
+def _neighbours(graph: Graph, block: slice) -> sp.csr_array:
+    """Rows of the adjacency."""
+    starts = graph.indptr[block.start : block.stop + 1]
+    edges = slice(starts[0], starts[-1])
+    weights = np.ones(edges.stop - edges.start, np.float32) if graph.weights is None else graph.weights[edges]
+    return sp.csr_array((weights, graph.indices[edges], starts - starts[0]), (len(starts) - 1, graph.num_nodes))
+
+
+# ------------------------------------------------------------------------------------------------------- products
 
 
 class StreamedOperator:
     """P = D^-1/2 (A + I) D^-1/2 of a graph, of which one block of rows exists at a time."""
 
     def __init__(self, graph: Graph, blocks: int) -> None:
-        self.graph, self.blocks = graph, blocks
+        self.graph, self.blocks = graph, row_blocks(graph.num_nodes, blocks)
         self.place = np.arange(graph.num_nodes, dtype=np.int32)
-        self.root = torch.cat([self._cut(low, high).degrees() for low, high in self._bounds()]).rsqrt()
+        self.root = torch.cat([self._cut(block).degrees() for block in self.blocks]).rsqrt()
 
     def times(self, x: Tensor) -> Tensor:
         """P x for x of shape N x W, in a temporary file."""
         out = temporary_array((x.shape[0], x.shape[1]))
-        for low, high in self._bounds():
-            indptr, indices, weights = (part.numpy() for part in self._cut(low, high).rows(self.place, high - low))
+        for block in self.blocks:
+            rows = self._cut(block).rows(self.place, block.stop - block.start)
+            indptr, indices, weights = (part.numpy() for part in rows)
             values = np.empty_like(weights)
-            kernels.scale_edges(indptr, indices, weights, self.root[low:high].numpy(), self.root.numpy(), values)
-            kernels.spmm(indptr, indices, values, x.numpy(), out[low:high])
+            kernels.scale_edges(indptr, indices, weights, self.root[block].numpy(), self.root.numpy(), values)
+            kernels.spmm(indptr, indices, values, x.numpy(), out[block])
         return torch.from_numpy(out)
 
-    def _bounds(self) -> Iterator[tuple[int, int]]:
-        return _blocks(self.graph.num_nodes, self.blocks)
-
-    def _cut(self, low: int, high: int) -> Cut:
-        return Cut(self.graph, np.arange(low, high), loops=True)
+    def _cut(self, block: slice) -> Cut:
+        return Cut(self.graph, np.arange(block.start, block.stop), loops=True)
 
 
-class StreamedRows:
-    """Scaled features (N x d, dense or CSR), of which one block of rows exists at a time."""
+class ScaledRows:
+    """Scaled features (N x d, dense or CSR), of which one block of rows exists at a time.
 
-    def __init__(self, features: Any, scaling: Scaling, blocks: int) -> None:
-        self.features, self.scaling, self.blocks = features, scaling, blocks
+    ``new_array`` says where results with N rows are kept.
+    """
+
+    def __init__(self, features: Any, scaling: Scaling, new_array: NewArray) -> None:
+        self.features, self.scaling, self.new_array = features, scaling, new_array
 
     @property
     def shape(self) -> tuple[int, int]:
         return self.features.shape[0], self.features.shape[1]
 
     def times(self, weight: Floats) -> Floats:
-        """The matrix times ``weight`` (d x W): N x W, in a temporary file."""
-        out = temporary_array((self.shape[0], weight.shape[1]))
-        for low, high in _blocks(len(out), self.blocks):
-            out[low:high] = self.scaling.apply(self.features[low:high]).times(weight)
+        """The matrix times ``weight`` (d x W): N x W."""
+        out = self.new_array((self.shape[0], weight.shape[1]))
+        for block, rows in self._blocks():
+            out[block] = rows.times(weight)
         return out
 
+    def transposed_times(self, values: Floats) -> Floats:
+        """The transposed matrix times ``values`` (N x W): d x W."""
+        products = (rows.transposed_times(values[block]).astype(np.float64) for block, rows in self._blocks())
+        return np.asarray(sum(products), np.float32)
+
     def columns(self, first: int, last: int) -> Floats:
-        """Columns ``first`` to ``last`` as a dense matrix, in a temporary file."""
-        out = temporary_array((self.shape[0], min(last, self.shape[1]) - first))
-        for low, high in _blocks(len(out), self.blocks):
-            out[low:high] = self.scaling.apply(self.features[low:high]).columns(first, last)
+        """Columns ``first`` to ``last`` as a dense matrix."""
+        out = self.new_array((self.shape[0], min(last, self.shape[1]) - first))
+        for block, rows in self._blocks():
+            out[block] = rows.columns(first, last)
         return out
+
+    def _blocks(self) -> Iterator[tuple[slice, Any]]:
+        for block in row_blocks(self.shape[0]):
+            yield block, self.scaling.apply(self.features[block])

@@ -26,6 +26,7 @@ from spikegcl.objectives import OBJECTIVES
 from spikegcl.parts import embed_parts, partition, take_part
 from spikegcl.probes import linear_probe
 from spikegcl.propagate import ColumnMoments, Features, local_order, make_operator
+from spikegcl.streaming import ROWS, array_in_memory, row_blocks, temporary_array
 from spikegcl.views import Piece
 
 if TYPE_CHECKING:
@@ -106,12 +107,14 @@ class Session:
         self.graph, components = graph, None
         if self.config.inputs == "components":
             components, scores = _fit_components(graph, self.config, seed)
-            graph = graph.with_features(scores)
+            graph = replace(graph, features=scores, columns=None)
         self.groups = make_groups(graph, self.config.steps, self.config.grouping, seed)
         self.model = SpikeGCL(self.config, self.groups, seed).to(device)
         self.model.inputs = components
         self.read, self.seed, self.device = graph, seed, device
-        self.member = world.from_first(lambda: partition(graph, self.config.parts)) if self.config.parts > 1 else None
+        self.member = None
+        if self.config.parts > 1:
+            self.member = world.from_first(lambda: partition(graph, self.config.parts, self.model.encoder.hops))
         self._last: tuple[int, Piece] | None = None
         if self.config.threshold == 0:
             self._calibrate_threshold()
@@ -128,12 +131,12 @@ class Session:
         operator = make_operator(self.read, self.model.encoder.operator_kind, self.device, order)
         return Piece(self.model, operator, Features(self.read, self.device, order), order, self.seed)
 
-    def pieces(self) -> Iterator[Piece]:
-        """The pieces this process works on, in memory one at a time: the whole graph, or its share of the parts."""
+    def pieces(self, *, shared: bool = True) -> Iterator[Piece]:
+        """The whole graph, or parts, in memory one at a time: those of this process, or all if they are not shared."""
         if self.member is None:
             yield self.whole
             return
-        for number in world.share(self.config.parts):
+        for number in world.share(self.config.parts) if shared else range(self.config.parts):
             if self._last is None or self._last[0] != number:
                 self._last = None
                 self._last = number, self._load(number)
@@ -144,6 +147,12 @@ class Session:
         part = take_part(self.read, np.flatnonzero(self.member == number), encoder.hops)
         operator, features = part.load(encoder.operator_kind, self.device, self.moments)
         return Piece(self.model, operator, features, part.nodes[: part.own], self.seed)
+
+    @cached_property
+    def scores(self) -> NDArray[np.float32]:
+        """The components of every node, N x k; those of a small graph in the order of :attr:`whole`."""
+        scores: NDArray[np.float32] = self.read.features
+        return scores[local_order(self.read)] if len(scores) <= ROWS else scores
 
     @cached_property
     def moments(self) -> ColumnMoments:
@@ -212,34 +221,42 @@ class Session:
         """Make the first layer rotations and single columns, with currents of deviation 1."""
         from spikegcl.closed_forms import fit_channels
 
-        scores = self.whole.features.gather(self.whole.clean.columns, 0, self.groups.columns)
-        found, rates = fit_channels(components, scores.cpu().numpy(), self.model.bits, seed=self.seed)
-        directions = torch.from_numpy(found).to(scores.device)
-        deviation = (scores @ directions).std(0).clamp(min=1e-12)
+        scores = self.scores
+        directions, rates = fit_channels(components, scores, self.model.bits, seed=self.seed)
+        blocks = (scores[block] @ directions for block in row_blocks(len(scores)))
+        square = sum(np.square(block).sum(0, dtype=np.float64) for block in blocks) / len(scores)
+        deviation = np.sqrt(square).clip(min=1e-12)  # scores have mean zero
         weight = self.model.encoder.first.weight.view(self.groups.steps, self.groups.columns, -1)
-        weight.copy_((directions / deviation).view(len(directions), self.groups.steps, -1).transpose(0, 1))
+        scaled = torch.from_numpy((directions / deviation).astype(np.float32))
+        weight.copy_(scaled.view(len(directions), self.groups.steps, -1).transpose(0, 1))
         self.rates = torch.from_numpy(rates).view(self.groups.steps, -1)
 
     @torch.no_grad()
     def settle_thresholds(self) -> None:
-        """Move every channel's bias so that its share of the nodes (``rates``) fires at the one threshold."""
-        model, neuron = self.model, self.model.neuron
-        membrane = model.rest(self.whole.clean)
+        """Move every channel's bias so that its share of the nodes (``rates``) fires at the one threshold.
+
+        Every process goes through all parts: a share of the nodes is one of all nodes.
+        """
+        model, neuron, tau = self.model, self.model.neuron.neuron, self.model.neuron.tau
+        gain = 1.0 if neuron.kind == "IF" else float(tau)
+        new_array = array_in_memory if self.member is None else temporary_array
+        membrane = torch.from_numpy(new_array((self.graph.num_nodes, model.channels)))
         with model.frozen():
             for step in range(model.steps):
-                bias = model.encoder.first.bias[step]
-                current = model.encoder.currents(self.whole.clean, step, 1).dense()
-                charged = neurons.charge(neuron.neuron, current, membrane, neuron.tau)
-                gain = 1.0 if neuron.neuron.kind == "IF" else float(neuron.tau)
-                shift = (neuron.neuron.threshold - neurons.exceeded_by(charged, self.rates[step])) * gain
-                bias += shift
-                membrane = neuron(current + shift, membrane)[1]
+                for piece in self.pieces(shared=False):
+                    current = model.encoder.currents(piece.clean, step, 1).dense()[: piece.own].cpu()
+                    membrane[piece.nodes] = neurons.charge(neuron, current, membrane[piece.nodes], tau.cpu())
+                lift = neuron.threshold - neurons.exceeded_by(membrane, self.rates[step])
+                model.encoder.first.bias[step] += (lift * gain).to(model.head.device)
+                for block in row_blocks(len(membrane)):
+                    membrane[block] = neurons.release(neuron, membrane[block] + lift)[1]
 
 
 def _fit_components(graph: Graph, config: Config, seed: int) -> tuple[Components, NDArray[np.float32]]:
     from spikegcl.components import component_count, fit_components
 
-    return fit_components(graph, config.components or component_count(config.steps * config.channels), seed=seed)
+    count = config.components or component_count(config.steps * config.channels)
+    return fit_components(graph, count, seed=seed, blocks=config.parts if config.parts > 1 else None)
 
 
 def train(
@@ -361,7 +378,8 @@ def embed_graph(
         view = clean_view(operator, Features(graph, device), model.encoder.groups)
         packed: NDArray[np.uint8] = model.embed(view).cpu().numpy()
     else:
-        packed = embed_parts(model, graph, world.from_first(lambda: partition(graph, parts)), device)
+        member = world.from_first(lambda: partition(graph, parts, model.encoder.hops))
+        packed = embed_parts(model, graph, member, device)
     if order is None:
         return packed
     codes = np.empty_like(packed)
