@@ -172,6 +172,16 @@ def test_itq_stacks_rotations_that_bring_scores_closer_to_signs(bits):
         assert error(found[:, block]) < 0.99 * error(start[:, block])
 
 
+def test_rotations_of_several_sizes_take_turns():
+    scores = np.random.default_rng(0).standard_normal((300, 40)).astype(np.float32)
+    found = fit_itq(scores, 50, blocks=(16, 8, 32), iterations=3).directions
+    starts = [(0, 16), (16, 8), (24, 26)]  # the last has the bits that are left
+    for first, width in starts:
+        block = found[:, first : first + width]
+        np.testing.assert_allclose(block.T @ block, np.eye(width), atol=1e-4)
+        assert not block[width:].any()
+
+
 def test_medians_give_every_bit_to_half_of_the_nodes():
     values = np.random.default_rng(0).standard_normal((100, 12)).astype(np.float32)
     assert (unpack(fit_medians(values).apply(values), 12).sum(0) == 50).all()

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,8 @@ from spikegcl.bits import pack
 from spikegcl.streaming import column_variances
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from spikegcl.components import Components
@@ -29,7 +32,7 @@ if TYPE_CHECKING:
 FIT_NODES = 2**16  # nodes a rotation is fitted on
 ITERATIONS = 25  # of ITQ: its error hardly moves after twenty
 BLOCK = 64  # components and bits of one ITQ rotation
-ROTATED = 128  # the same in the compact preset: PubMed and Cora gain what Computers loses (docs/compact.md)
+ROTATED = (64, 32, 128)  # the same in the compact preset: several sizes are better than any one (docs/compact.md)
 SINGLE_SHARE = 4  # one channel in so many reads a single column, ...
 SINGLE_RATE = 0.2  # ... and fires at this share of the nodes (docs/compact.md)
 
@@ -51,25 +54,34 @@ def gaussian_rotation(components: int, bits: int, seed: int = 0) -> Rotation:
     return Rotation(rng.standard_normal((components, bits), dtype=np.float32))
 
 
-def fit_itq(scores: Floats, bits: int, *, seed: int = 0, iterations: int = ITERATIONS, block: int = BLOCK) -> Rotation:
+def fit_itq(
+    scores: Floats, bits: int, *, seed: int = 0, iterations: int = ITERATIONS, blocks: Sequence[int] = (BLOCK,)
+) -> Rotation:
     """ITQ (Gong and Lazebnik, CVPR 2011): rotations R that bring scores V close to signs, min ||sign(V R) - V R||.
 
-    One rotation turns the first min(block, bits, k) components into as many bits; more bits come from further
-    rotations of the same components, each from its own random start. Fitted on at most ``FIT_NODES`` nodes.
+    A rotation turns the first components into as many bits. One follows the other until there are enough bits, of the
+    sizes ``blocks`` in turn (the last may be smaller), each from its own random start. Fitted on at most ``FIT_NODES``
+    nodes. The result is k x bits with k the largest size, and zeros where a rotation is smaller.
     """
     rng = np.random.default_rng(noise.derive(seed, "itq"))
-    width = min(block, bits, scores.shape[1])
-    values = scores[:, :width]
+    values = scores[:, : min(max(blocks), bits)]
     if len(values) > FIT_NODES:
         values = values[rng.choice(len(values), FIT_NODES, replace=False)]
-    rotations = []
-    for _ in range(0, bits, width):
-        rotation = np.linalg.qr(rng.standard_normal((width, width)))[0].astype(np.float32)
-        for _ in range(iterations):
-            left, _, right = np.linalg.svd(np.where(values @ rotation > 0, np.float32(1), np.float32(-1)).T @ values)
-            rotation = (left @ right).T
-        rotations.append(rotation)
-    return Rotation(np.ascontiguousarray(np.concatenate(rotations, axis=1)[:, :bits]))
+    directions, done, sizes = np.zeros((values.shape[1], bits), np.float32), 0, itertools.cycle(blocks)
+    while done < bits:
+        width = min(next(sizes), bits - done, values.shape[1])
+        directions[:width, done : done + width] = _rotate(np.ascontiguousarray(values[:, :width]), rng, iterations)
+        done += width
+    return Rotation(directions)
+
+
+def _rotate(values: Floats, rng: np.random.Generator, iterations: int) -> Floats:
+    """A rotation (k x k) that brings values (N x k) close to their signs."""
+    rotation: Floats = np.linalg.qr(rng.standard_normal((values.shape[1],) * 2))[0].astype(np.float32)
+    for _ in range(iterations):
+        left, _, right = np.linalg.svd(np.where(values @ rotation > 0, np.float32(1), np.float32(-1)).T @ values)
+        rotation = (left @ right).T
+    return rotation
 
 
 def fit_channels(components: Components, scores: Floats, bits: int, *, seed: int = 0) -> tuple[Floats, Floats]:
@@ -80,7 +92,7 @@ def fit_channels(components: Components, scores: Floats, bits: int, *, seed: int
     over the bits, so that the first steps of a code are a code of the same kind.
     """
     single = components.leading_columns(bits // SINGLE_SHARE, column_variances(scores).astype(np.float32))
-    rotated = fit_itq(scores, bits - single.shape[1], seed=seed, block=ROTATED).directions
+    rotated = fit_itq(scores, bits - single.shape[1], seed=seed, blocks=ROTATED).directions
     padded = np.pad(rotated, ((0, len(single) - len(rotated)), (0, 0)))
     kinds = ((padded, 0.5), (single, SINGLE_RATE))
     place = np.concatenate([(np.arange(kind.shape[1]) + 0.5) / max(1, kind.shape[1]) for kind, _ in kinds])

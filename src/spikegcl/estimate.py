@@ -9,7 +9,6 @@ Memory is what the imported libraries take (measured) plus the arrays that are a
 
 from __future__ import annotations
 
-import math
 import time
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
@@ -185,8 +184,9 @@ def count_components(graph: Graph, count: int, bits: int) -> Work:
     else:
         moved += 2 * rounds * guesses
         entries += 2 * rounds * stored * guesses
-    sample, block = min(nodes, closed_forms.FIT_NODES), min(closed_forms.ROTATED, bits)
-    products += 2 * closed_forms.ITERATIONS * math.ceil(bits / block) * sample * block**2
+    sizes = [min(size, bits) for size in closed_forms.ROTATED]
+    rotated = min(nodes, closed_forms.FIT_NODES) * bits * sum(size**2 for size in sizes) / sum(sizes)
+    products += 2 * closed_forms.ITERATIONS * rotated
     if not graph.is_sparse:
         products, entries = products + entries, 0.0
     travelled = float((graph.num_edges + nodes) * moved * components.PPR.hops)

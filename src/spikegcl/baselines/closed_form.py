@@ -163,7 +163,7 @@ def fit_closed_form(graph: Graph, settings: ClosedFormSettings, seed: int) -> Cl
     )
     if settings.rotation == "itq":
         rotation = closed_forms.fit_itq(
-            scores, settings.bits, seed=seed, iterations=settings.iterations, block=settings.block
+            scores, settings.bits, seed=seed, iterations=settings.iterations, blocks=(settings.block,)
         )
     else:
         rotation = closed_forms.gaussian_rotation(settings.components, settings.bits, seed)
