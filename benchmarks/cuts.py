@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from benchmarks.published import PAPER, ROOT, data_root
+from benchmarks.published import RESULTS as PUBLISHED
 from spikegcl.config import preset
 from spikegcl.datasets import load_dataset
 from spikegcl.files import write_text
@@ -30,9 +31,9 @@ COUNTS = (2, 3, 8)
 TRAINED, SEEDS, TRAINING_PARTS = ("photo", "computers", "cs", "pubmed"), 5, 4
 
 
-def compare_codes(name: str) -> Iterator[dict]:
-    """Codes of an encoder as initialised (its statistics moved by one epoch), in one piece and by parts."""
-    graph = load_dataset(name, data_root())
+def compare_codes(name: str) -> Iterator[list[dict]]:
+    """The rows so far: codes of an encoder as initialised (its statistics moved by one epoch), in one piece and by parts."""
+    graph, rows = load_dataset(name, data_root()), []
     for settings in ("paper", "compact"):
         session = Session(graph, preset(settings, name), 0)
         if session.config.batch_norm:
@@ -47,7 +48,7 @@ def compare_codes(name: str) -> Iterator[dict]:
             hops = model.encoder.hops
             member = partition(graph, count, hops)
             loaded = [len(take_part(graph, np.flatnonzero(member == part), hops).nodes) for part in range(count)]
-            yield {
+            row = {
                 "graph": name,
                 "preset": settings,
                 "parts": count,
@@ -60,27 +61,27 @@ def compare_codes(name: str) -> Iterator[dict]:
                 "seconds_whole": seconds,
                 "seconds_parts": passed,
             }
+            rows.append(row)
+            yield rows
 
 
-def compare_accuracy(name: str) -> Iterator[dict]:
-    """Test accuracy of the paper preset trained in one piece and by parts."""
-    graph, config = load_dataset(name, data_root()), preset("paper", name)
-    found = {
-        count: spread(
-            run_seed(graph, config.replace(parts=count), seed, probe="paper").row["test_accuracy"]
-            for seed in range(SEEDS)
-        )
-        for count in (1, TRAINING_PARTS)
-    }
-    whole, parts = found[1], found[TRAINING_PARTS]
-    yield {
-        "graph": name,
-        "parts": TRAINING_PARTS,
-        "seeds": SEEDS,
-        "whole": whole,
-        "by_parts": parts,
-        "within_one_std": abs(whole["mean"] - parts["mean"]) <= whole["std"],
-    }
+def compare_accuracy(name: str) -> Iterator[list[dict]]:
+    """A row of the seeds so far: test accuracy of the paper preset trained by parts, beside that of the published rows, in one piece."""
+    graph, config = load_dataset(name, data_root()), preset("paper", name).replace(parts=TRAINING_PARTS)
+    whole = json.loads((PUBLISHED / f"{name}.json").read_text())["test_accuracy"]
+    found = []
+    for seed in range(SEEDS):
+        found.append(run_seed(graph, config, seed, probe="paper").row["test_accuracy"])
+        parts = spread(found)
+        row = {
+            "graph": name,
+            "parts": TRAINING_PARTS,
+            "seeds": seed + 1,
+            "whole": whole,
+            "by_parts": parts,
+            "within_one_std": abs(whole["mean"] - parts["mean"]) <= whole["std"],
+        }
+        yield [row]
 
 
 def main() -> None:
@@ -96,11 +97,11 @@ def main() -> None:
     path = RESULTS / file
     rows = json.loads(path.read_text()) if path.exists() else []
     for name in options.datasets.split(",") if options.datasets else usual:
-        rows = [row for row in rows if row["graph"] != name]
-        for row in compare(name):
-            rows.append(row)
-            print(json.dumps(row), flush=True)
-        write_text(path, json.dumps(rows, indent=1) + "\n")
+        others = [row for row in rows if row["graph"] != name]
+        for own in compare(name):
+            rows = [*others, *own]
+            print(json.dumps(own[-1]), flush=True)
+            write_text(path, json.dumps(rows, indent=1) + "\n")
 
 
 if __name__ == "__main__":
