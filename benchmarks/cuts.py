@@ -32,7 +32,7 @@ TRAINED, SEEDS, TRAINING_PARTS = ("photo", "computers", "cs", "pubmed"), 5, 4
 
 
 def compare_codes(name: str) -> Iterator[list[dict]]:
-    """The rows so far: codes of an encoder as initialised (its statistics moved by one epoch), in one piece and by parts."""
+    """Rows so far: codes of an initialised encoder (its statistics moved by one epoch), in one piece and by parts."""
     graph, rows = load_dataset(name, data_root()), []
     for settings in ("paper", "compact"):
         session = Session(graph, preset(settings, name), 0)
@@ -66,7 +66,7 @@ def compare_codes(name: str) -> Iterator[list[dict]]:
 
 
 def compare_accuracy(name: str) -> Iterator[list[dict]]:
-    """A row of the seeds so far: test accuracy of the paper preset trained by parts, beside that of the published rows, in one piece."""
+    """A row of the seeds so far: accuracy of the paper preset by parts, beside the published one, in one piece."""
     graph, config = load_dataset(name, data_root()), preset("paper", name).replace(parts=TRAINING_PARTS)
     whole = json.loads((PUBLISHED / f"{name}.json").read_text())["test_accuracy"]
     found = []
