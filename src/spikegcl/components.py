@@ -186,13 +186,17 @@ class Propagation:
 
     def apply(self, operator: Operator | StreamedOperator, x: Floats) -> Floats:
         """x is N x W. The result is a new array unless there are no hops."""
-        start = torch.from_numpy(np.ascontiguousarray(x, np.float32))
-        z = start
+        z = np.ascontiguousarray(x, np.float32)
+        if isinstance(operator, StreamedOperator):
+            for _ in range(self.hops):
+                z = operator.step(z, x, self.restart)
+            return z
+        start = spread = torch.from_numpy(z)
         for _ in range(self.hops):
-            z = propagate(operator, z) if isinstance(operator, Operator) else operator.times(z)
+            spread = propagate(operator, spread)
             if self.restart:
-                z = z.mul_(1 - self.restart).add_(start, alpha=self.restart)
-        out: Floats = z.numpy()
+                spread = spread.mul_(1 - self.restart).add_(start, alpha=self.restart)
+        out: Floats = spread.numpy()
         return out
 
 

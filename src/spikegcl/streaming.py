@@ -9,13 +9,13 @@ ones, and the blocks are added in double precision. Results therefore do not dep
 from __future__ import annotations
 
 import itertools
+import mmap
 import tempfile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
 import torch
-from torch import Tensor
 
 from spikegcl import kernels
 from spikegcl.propagate import Cut
@@ -38,6 +38,16 @@ def temporary_array(shape: tuple[int, int]) -> Floats:
     """Zeros in a file that disappears with the array, in the folder that TMPDIR names."""
     with tempfile.TemporaryFile() as file:
         return np.memmap(file, np.float32, "w+", shape=shape)  # the mapping outlives the handle
+
+
+def _release(*arrays: NDArray[Any]) -> None:
+    """Give back the pages of those arrays that are mapped: the system still caches them, while there is room."""
+    for array in arrays:
+        base: Any = array
+        while isinstance(base, np.ndarray) and not isinstance(base, np.memmap):
+            base = base.base
+        if isinstance(base, np.memmap) and base.mode != "c":  # a private copy would lose what was written to it
+            base._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
 
 
 def array_in_memory(shape: tuple[int, int]) -> Floats:
@@ -111,16 +121,20 @@ class StreamedOperator:
         self.place = np.arange(graph.num_nodes, dtype=np.int32)
         self.root = torch.cat([self._cut(block).degrees() for block in self.blocks]).rsqrt()
 
-    def times(self, x: Tensor) -> Tensor:
-        """P x for x of shape N x W, in a temporary file."""
-        out = temporary_array((x.shape[0], x.shape[1]))
+    def step(self, z: Floats, start: Floats, restart: float) -> Floats:
+        """(1 - restart) P z + restart start, each N x W; in a temporary file."""
+        out = temporary_array((z.shape[0], z.shape[1]))
         for block in self.blocks:
             rows = self._cut(block).rows(self.place, block.stop - block.start)
             indptr, indices, weights = (part.numpy() for part in rows)
             values = np.empty_like(weights)
             kernels.scale_edges(indptr, indices, weights, self.root[block].numpy(), self.root.numpy(), values)
-            kernels.spmm(indptr, indices, values, x.numpy(), out[block])
-        return torch.from_numpy(out)
+            kernels.spmm(indptr, indices, values, z, out[block])
+            if restart:
+                own = torch.from_numpy(start[block])
+                torch.from_numpy(out[block]).mul_(1 - restart).add_(own, alpha=restart)
+            _release(out, z, start, self.graph.indices)
+        return out
 
     def _cut(self, block: slice) -> Cut:
         return Cut(self.graph, np.arange(block.start, block.stop), loops=True)
@@ -144,6 +158,7 @@ class ScaledRows:
         out = self.new_array((self.shape[0], weight.shape[1]))
         for block, rows in self._blocks():
             out[block] = rows.times(weight)
+            _release(out)
         return out
 
     def transposed_times(self, values: Floats) -> Floats:
@@ -156,8 +171,10 @@ class ScaledRows:
         out = self.new_array((self.shape[0], min(last, self.shape[1]) - first))
         for block, rows in self._blocks():
             out[block] = rows.columns(first, last)
+            _release(out)
         return out
 
     def _blocks(self) -> Iterator[tuple[slice, Any]]:
         for block in row_blocks(self.shape[0]):
             yield block, self.scaling.apply(self.features[block])
+            _release(self.features)
