@@ -110,7 +110,7 @@ def measure_prepare(nodes: int, far: float, memory: str, folder: Path, graph: Pa
     }
 
 
-def measure_train(graph: Path, parts: int, given: list[str], folder: Path) -> dict[str, Any]:
+def measure_train(graph: Path, far: float, parts: int, given: list[str], folder: Path) -> dict[str, Any]:
     """Train on a prepared graph, then embed it by the run's model; each by ``parts`` parts."""
     made, codes = folder / "run", folder / "codes.arrow"
     try:
@@ -126,6 +126,7 @@ def measure_train(graph: Path, parts: int, given: list[str], folder: Path) -> di
     manifest = json.loads((graph / "manifest.json").read_text())
     return {
         **{name: manifest[name] for name in ("nodes", "edges", "features")},
+        "far": far,
         "preset": metrics["preset"],
         "given": given,
         "parts": parts,
@@ -170,7 +171,7 @@ def main() -> None:
         prepared = measure_prepare(int(options.nodes), options.far, options.memory, options.folder, graph)
         rows.append(("prepare.jsonl", prepared))
     if options.stage == "train":
-        rows.append(("train.jsonl", measure_train(graph, options.parts, given, options.folder)))
+        rows.append(("train.jsonl", measure_train(graph, options.far, options.parts, given, options.folder)))
     if options.graph is None:
         shutil.rmtree(graph)
     RESULTS.mkdir(parents=True, exist_ok=True)
