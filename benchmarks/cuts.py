@@ -2,6 +2,9 @@
 
 python -m benchmarks.cuts codes [--datasets cora,photo]       -> results/scale/parts.json
 python -m benchmarks.cuts accuracy [--datasets photo,cs]      -> results/scale/training.json
+python -m benchmarks.cuts halos [--datasets 0,0.2]            -> results/scale/halos.json
+
+The last one is about generated graphs (benchmarks/scale.py), named by the share of their edges that lead anywhere.
 """
 
 from __future__ import annotations
@@ -16,10 +19,12 @@ import numpy as np
 
 from benchmarks.published import PAPER, ROOT, data_root
 from benchmarks.published import RESULTS as PUBLISHED
+from benchmarks.scale import LINES, edge_lines
 from spikegcl.config import preset
 from spikegcl.datasets import load_dataset
 from spikegcl.files import write_text
-from spikegcl.parts import partition, take_part
+from spikegcl.graph import build_graph
+from spikegcl.parts import metis, partition, stream, take_part
 from spikegcl.protocol import run_seed, spread
 from spikegcl.training import Session, embed_graph
 
@@ -29,6 +34,7 @@ if TYPE_CHECKING:
 RESULTS = ROOT / "results" / "scale"
 COUNTS = (2, 3, 8)
 TRAINED, SEEDS, TRAINING_PARTS = ("photo", "computers", "cs", "pubmed"), 5, 4
+HALO_NODES, HALO_PARTS, HALO_HOPS = 200_000, 16, 2
 
 
 def compare_codes(name: str) -> Iterator[list[dict]]:
@@ -84,14 +90,37 @@ def compare_accuracy(name: str) -> Iterator[list[dict]]:
         yield [row]
 
 
+def count_halos(name: str) -> Iterator[list[dict]]:
+    """The rows so far: how many nodes are loaded for each that is a part's own, by either way of cutting."""
+    ends = edge_lines(np.random.default_rng(0), int(LINES * HALO_NODES), HALO_NODES, float(name))
+    graph = build_graph(np.stack(ends), num_nodes=HALO_NODES)
+    rows = []
+    for cut in (metis, stream):
+        member = cut(graph, HALO_PARTS)
+        parts = [take_part(graph, np.flatnonzero(member == part), HALO_HOPS) for part in range(HALO_PARTS)]
+        across = np.repeat(member, graph.degrees) != member[graph.indices]
+        row = {
+            "graph": name,
+            "cut": cut.__name__,
+            "nodes": HALO_NODES,
+            "parts": HALO_PARTS,
+            "hops": HALO_HOPS,
+            "edges_cut": float(across.mean()),
+            "loaded_per_node": sum(len(part.nodes) for part in parts) / HALO_NODES,
+        }
+        rows.append(row)
+        yield rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["codes", "accuracy"])
+    parser.add_argument("what", choices=["codes", "accuracy", "halos"])
     parser.add_argument("--datasets")
     options = parser.parse_args()
     compare, file, usual = {
         "codes": (compare_codes, "parts.json", tuple(PAPER)),
         "accuracy": (compare_accuracy, "training.json", TRAINED),
+        "halos": (count_halos, "halos.json", ("0", "0.02", "0.2")),
     }[options.what]
     RESULTS.mkdir(parents=True, exist_ok=True)
     path = RESULTS / file

@@ -30,26 +30,32 @@ from pyarrow import parquet
 from spikegcl.protocol import versions
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "scale"
-FEATURES, LINES_PER_NODE, AT_ONCE = 64, 7.8, 1 << 17  # with repeats, 7.5 different edges per node
+FEATURES, AT_ONCE = 64, 1 << 17
+LINES = 7.8  # edge lines per node; without repeats 7.5 edges
 
 
-def generate(folder: Path, nodes: int, far: float, seed: int = 0) -> tuple[Path, Path]:
-    """edges.parquet and features.parquet of a graph with ``nodes`` nodes, in pieces of ``AT_ONCE`` rows.
+def edge_lines(rng: np.random.Generator, count: int, nodes: int, far: float) -> tuple[Any, Any]:
+    """Ends of ``count`` edges between ``nodes`` nodes: to one of the next 99, or for a share ``far`` to any."""
+    source = rng.integers(0, nodes, count)
+    near = (source + rng.integers(1, 100, count)) % nodes
+    return source, np.where(rng.random(count) >= far, near, rng.integers(0, nodes, count))
 
-    Edges lead to one of the next 99 nodes, a share ``far`` of them to any node. Features are what nodes up to 1000
-    numbers away have in common, and noise.
+
+def generate(folder: Path, nodes: int, far: float, lines: float, seed: int = 0) -> tuple[Path, Path]:
+    """edges.parquet and features.parquet of a graph with ``nodes`` nodes and ``lines`` edge lines for each.
+
+    In pieces of ``AT_ONCE`` rows. Features are a slow wave along the nodes' numbers, so that neighbours are alike, and
+    noise.
     """
     folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(seed)
     edges, features = folder / "edges.parquet", folder / "features.parquet"
     ends = pa.schema([("source", pa.int64()), ("target", pa.int64())])
     with parquet.ParquetWriter(edges, ends) as writer:
-        lines = int(LINES_PER_NODE * nodes)
-        for start in range(0, lines, AT_ONCE):
-            source = rng.integers(0, nodes, min(AT_ONCE, lines - start))
-            near = (source + rng.integers(1, 100, len(source))) % nodes
-            target = np.where(rng.random(len(source)) >= far, near, rng.integers(0, nodes, len(source)))
-            writer.write_table(pa.table([source, target], schema=ends))
+        total = int(lines * nodes)
+        for start in range(0, total, AT_ONCE):
+            pairs = edge_lines(rng, min(AT_ONCE, total - start), nodes, far)
+            writer.write_table(pa.table(pairs, schema=ends))
     columns = pa.schema([("id", pa.int64()), *((f"f{number}", pa.float32()) for number in range(FEATURES))])
     with parquet.ParquetWriter(features, columns, use_dictionary=False, compression=None) as writer:
         for start in range(0, nodes, AT_ONCE):
@@ -77,7 +83,7 @@ def watch(command: list[str]) -> dict[str, Any]:
             anonymous = max(anonymous, sum(size.rss - size.shared for size in sizes))
         except psutil.Error:
             pass  # it ended while we looked
-        time.sleep(0.02)
+        time.sleep(0.1)
     output = process.communicate()[0]
     if process.returncode:
         raise SystemExit(f"{' '.join(command)} failed")
@@ -86,10 +92,10 @@ def watch(command: list[str]) -> dict[str, Any]:
     return {"output": output, "seconds": seconds, "processor_seconds": used, **memory}
 
 
-def measure_prepare(nodes: int, far: float, memory: str, folder: Path, graph: Path) -> dict[str, Any]:
+def measure_prepare(nodes: int, far: float, lines: float, memory: str, folder: Path, graph: Path) -> dict[str, Any]:
     files = folder / f"files-{nodes}"
     try:
-        edges, features = generate(files, nodes, far)
+        edges, features = generate(files, nodes, far, lines)
         size = edges.stat().st_size + features.stat().st_size
         seen = run("prepare", edges, "--features", features, "--memory", memory, "-o", graph, "--force")
     finally:
@@ -97,7 +103,7 @@ def measure_prepare(nodes: int, far: float, memory: str, folder: Path, graph: Pa
     document = seen.pop("output")
     return {
         "nodes": nodes,
-        "edge_lines": int(LINES_PER_NODE * nodes),
+        "edge_lines": int(lines * nodes),
         "edges": document["edges"],
         "features": FEATURES,
         "far": far,
@@ -161,6 +167,7 @@ def main() -> None:
     parser.add_argument("stage", choices=["prepare", "train"])
     parser.add_argument("--nodes", type=float, default=1e5)
     parser.add_argument("--far", type=float, default=0.2, help="share of the edges that lead anywhere")
+    parser.add_argument("--lines", type=float, default=LINES, help="edge lines per node")
     parser.add_argument("--memory", default="1GB", help="limit given to the preparation")
     parser.add_argument("--folder", type=Path, default=Path("scale"), help="where files are generated, then removed")
     parser.add_argument("--graph", type=Path, help="train: a prepared graph; prepare: keep it under this name")
@@ -168,7 +175,9 @@ def main() -> None:
     options, given = parser.parse_known_args()
     graph, rows = options.graph or options.folder / "graph", list[tuple[str, dict[str, Any]]]()
     if not graph.exists():
-        prepared = measure_prepare(int(options.nodes), options.far, options.memory, options.folder, graph)
+        prepared = measure_prepare(
+            int(options.nodes), options.far, options.lines, options.memory, options.folder, graph
+        )
         rows.append(("prepare.jsonl", prepared))
     if options.stage == "train":
         rows.append(("train.jsonl", measure_train(graph, options.far, options.parts, given, options.folder)))
