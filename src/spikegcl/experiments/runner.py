@@ -219,7 +219,8 @@ def _use_threads(count: int) -> None:
 
     threadpool_limits(count)
     torch.set_num_threads(count)
-    numba.set_num_threads(min(count, numba.config.NUMBA_NUM_THREADS))
+    os.environ["NUMBA_NUM_THREADS"] = str(count)  # numba.set_num_threads is for one thread; autograd has its own
+    numba.config.reload_config()
 
 
 def _die_with_parent() -> None:
