@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from spikegcl.training import Epoch
 
 POLL_SECONDS = 0.2
+GRACE_SECONDS = 5.0  # for a cell that has sent its result to clean up
 NEVER = float("inf")
 PRELOADED = ["spikegcl.datasets", "spikegcl.kernels", "spikegcl.probes", "spikegcl.protocol", "spikegcl.baselines"]
 
@@ -142,6 +143,7 @@ class _Process:
         if self.pipe.poll():
             try:
                 outcome: dict[str, Any] = json.loads(self.pipe.recv())
+                self.process.join(GRACE_SECONDS)
             except EOFError:
                 self.process.join()
                 outcome = {"status": FAILED, "reason": _cause_of_death(self.process.exitcode)}
