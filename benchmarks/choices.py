@@ -1,0 +1,105 @@
+"""Settings other than those of a preset: validation accuracy to choose by, test accuracy to explain a cell.
+
+    python -m benchmarks.choices gcn photo "" "row_normalise=false" "row_normalise=false,weight_decay=0.0" [--seeds 1]
+
+Every text changes the settings of the preset; "" changes nothing. A row a run goes to results/choices/rows.jsonl and
+all are drawn into the README beside it; finished runs are not repeated. Presets are chosen by the validation column
+alone; the test column is there to say why a cell of a table is off.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import tomllib
+from typing import Any
+
+import numba
+import torch
+
+from benchmarks.published import data_root
+from benchmarks.run import ROOT, table
+from spikegcl.baselines import find_method
+from spikegcl.datasets import load_dataset, make_split
+from spikegcl.protocol import judge, spread, versions
+
+RESULTS = ROOT / "results" / "choices"
+ROWS = RESULTS / "rows.jsonl"
+HEAD = """# Other settings than those of a preset
+
+Made by `python -m benchmarks.choices`, a row a line. `changed` is relative to the preset at that commit; `epoch` is the
+one kept, of all that were run. Presets are chosen by the validation column alone; the test column is there to say why
+a cell of a table is off. Seconds are those of a busy machine.
+"""
+KEY = ("method", "dataset", "preset", "changes", "settings")
+
+
+def parse(changes: str) -> dict[str, Any]:
+    """
+    >>> parse("lr=0.01,row_normalise=false")
+    {'lr': 0.01, 'row_normalise': False}
+    """
+    return tomllib.loads(changes.replace(",", "\n"))
+
+
+def measure(row: dict[str, Any], seed: int) -> dict[str, Any]:
+    graph, method = load_dataset(row["dataset"], data_root()), find_method(row["method"])
+    settings, split = method.settings().replace(**row["settings"]), make_split(graph, seed)
+    fitted = method.fit(graph, settings, seed=seed, split=split, on_epoch=None, device="cpu")
+    return {
+        **row, "seed": seed, "epochs": len(fitted.history), "epoch": fitted.epoch,
+        **judge(fitted, graph, split, "logreg", seed), "seconds": round(fitted.seconds["train"], 1),
+        "commit": versions()["commit"],
+    }  # fmt: skip
+
+
+def read() -> list[dict[str, Any]]:
+    return [json.loads(line) for line in ROWS.read_text().splitlines()] if ROWS.exists() else []
+
+
+def draw(rows: list[dict[str, Any]]) -> str:
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(json.dumps([row[name] for name in KEY]), []).append(row)
+    lines = []
+    for group in sorted(groups.values(), key=lambda group: (group[0]["method"], group[0]["dataset"])):
+        first, cells = group[0], []
+        for name in ("val_accuracy", "test_accuracy"):
+            found = spread(row[name] for row in group)
+            cells.append(f"{100 * found['mean']:.1f}" + (f" ± {100 * found['std']:.1f}" if len(group) > 1 else ""))
+        seeds = " ".join(str(row["seed"]) for row in group)
+        names = [first["method"], first["dataset"], first["preset"], first["changes"] or "-"]
+        length = f"{first['epoch']} of {first['epochs']}"
+        lines.append([*names, seeds, *cells, length, f"{first['seconds']:.0f}", first["commit"]])
+    header = ["method", "graph", "preset", "changed", "seeds", "validation", "test", "epoch", "seconds", "commit"]
+    return f"{HEAD}\n{table('Accuracy in %', header, lines)}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("method")
+    parser.add_argument("dataset")
+    parser.add_argument("changes", nargs="*")
+    parser.add_argument("--preset", default="cpu")
+    parser.add_argument("--seeds", type=int, default=1)
+    options = parser.parse_intermixed_args()
+    numba.set_num_threads(1)
+    torch.set_num_threads(1)
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    start = find_method(options.method).settings_for(options.preset, options.dataset)
+    for changes in options.changes:
+        row = {"method": options.method, "dataset": options.dataset, "preset": options.preset, "changes": changes}
+        row["settings"] = dataclasses.asdict(start.replace(**parse(changes)))
+        for seed in range(options.seeds):
+            if not any({**row, "seed": seed}.items() <= known.items() for known in read()):
+                made = measure(row, seed)
+                with ROWS.open("a") as file:
+                    file.write(json.dumps(made) + "\n")
+                shown = {name: made[name] for name in ("changes", "seed", "val_accuracy", "test_accuracy", "epoch")}
+                print(json.dumps({**shown, "seconds": made["seconds"]}), flush=True)
+    (RESULTS / "README.md").write_text(draw(read()))
+
+
+if __name__ == "__main__":
+    main()
