@@ -129,8 +129,8 @@ def main() -> None:
     rng = random.Random(0)
     with tempfile.TemporaryDirectory() as name:
         folder, log = Path(name), Path(name) / "log"
-        command = ["train", options.graph, "--set", f"epochs={options.epochs}", "--no-report"]
-        command += ["--checkpoint-seconds", "0"]
+        command = ["train", options.graph, "--preset", "contrastive", "--set", f"epochs={options.epochs}"]
+        command += ["--checkpoint-seconds", "0", "--no-report"]
         whole, killed = folder / "whole", folder / "killed"
         seconds = finish(start([*command, "-o", str(whole)], log), log)
         again, kills = [*command, "-o", str(killed), "--resume"], []
