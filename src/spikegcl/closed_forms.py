@@ -33,6 +33,7 @@ FIT_NODES = 2**16  # nodes a rotation is fitted on
 ITERATIONS = 25  # of ITQ: its error hardly moves after twenty
 BLOCK = 64  # components and bits of one ITQ rotation
 ROTATED = (64, 32, 128)  # the same in the compact preset: several sizes are better than any one (docs/compact.md)
+FEW = 8  # components: rotations of fewer fire at several shares (docs/compact.md)
 SINGLE_SHARE = 4  # one channel in so many reads a single column, ...
 SINGLE_RATE = 0.2  # ... and fires at this share of the nodes (docs/compact.md)
 
@@ -90,15 +91,25 @@ def fit_channels(components: Components, scores: Floats, bits: int, *, seed: int
     Three channels in four are ITQ rotations and fire at half of the nodes; every fourth reads a single feature column,
     as far as the components tell it, and fires at the nodes where that column is largest. Both kinds are spread evenly
     over the bits, so that the first steps of a code are a code of the same kind.
+
+    Further rotations of fewer than ``FEW`` components say nothing new, unless they fire at other shares.
     """
     single = components.leading_columns(bits // SINGLE_SHARE, column_variances(scores).astype(np.float32))
     rotated = fit_itq(scores, bits - single.shape[1], seed=seed, blocks=ROTATED).directions
-    padded = np.pad(rotated, ((0, len(single) - len(rotated)), (0, 0)))
-    kinds = ((padded, 0.5), (single, SINGLE_RATE))
-    place = np.concatenate([(np.arange(kind.shape[1]) + 0.5) / max(1, kind.shape[1]) for kind, _ in kinds])
+    width = len(rotated)
+    halves = np.full(rotated.shape[1], 0.5, np.float32)
+    shares = halves if width >= FEW else _spread_shares(np.arange(rotated.shape[1]) // width)
+    rates = np.concatenate([shares, np.full(single.shape[1], SINGLE_RATE, np.float32)])
+    place = np.concatenate([(np.arange(kind.shape[1]) + 0.5) / max(1, kind.shape[1]) for kind in (rotated, single)])
     order = np.argsort(place, kind="stable")
-    rates = np.concatenate([np.full(kind.shape[1], rate, np.float32) for kind, rate in kinds])
-    return np.ascontiguousarray(np.concatenate([kind for kind, _ in kinds], axis=1)[:, order]), rates[order]
+    directions = np.concatenate([np.pad(rotated, ((0, len(single) - width), (0, 0))), single], axis=1)
+    return np.ascontiguousarray(directions[:, order]), rates[order]
+
+
+def _spread_shares(numbers: NDArray[np.int64]) -> Floats:
+    """Shares between 5 and 95 %, spread evenly however many there are: half for number 0, then golden-ratio steps."""
+    shares: Floats = (0.05 + 0.9 * ((0.5 + numbers * (np.sqrt(5) - 1) / 2) % 1)).astype(np.float32)
+    return shares
 
 
 @dataclass(frozen=True, eq=False)

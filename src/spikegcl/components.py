@@ -387,16 +387,19 @@ def fit_components(
     *,
     propagation: Propagation | None = None,
     scaling: str = "auto",
-    unit: bool = True,
+    unit: bool | None = None,
     seed: int = 0,
     blocks: int | None = None,
 ) -> tuple[Components, Floats]:
     """The first ``count`` components (at most d and N - 1), by a randomised singular value decomposition.
 
-    Without ``propagation`` the graph decides it (:func:`choose_propagation`). Returns the components with the scores of
-    ``graph``: what ``apply`` would give, without propagating again. ``blocks`` is as :func:`propagated` has it.
+    Without ``propagation`` the graph decides it (:func:`choose_propagation`), without ``unit`` the kind of scaling:
+    rows of words get length one, as a long text is no other text; that of real values says something. Returns the
+    components with the scores of ``graph``: what ``apply`` would give, without propagating again. ``blocks`` is as
+    :func:`propagated` has it.
     """
     scaled = fit_scaling(graph.features, scaling)
+    unit = scaled.kind == "words" if unit is None else unit
     if propagation is None:
         propagation = choose_propagation(graph, scaled_rows(graph, scaled, blocks))
     nodes, width = graph.features.shape
