@@ -109,11 +109,14 @@ class Figure:
 
 
 def write_drawings(drawings: Iterable[Table | Figure], folder: Path) -> list[Path]:
-    """Write every drawing in all its formats. Without matplotlib figures are left out, with a word about it."""
+    """Write every drawing in all its formats, but tables without lines: nothing was run for them.
+
+    Without matplotlib figures are left out, with a word about it.
+    """
     written: list[Path] = []
     for drawing in drawings:
         if isinstance(drawing, Table):
-            written += _write_table(drawing, folder)
+            written += _write_table(drawing, folder) if drawing.lines else []
         elif _has_matplotlib():
             written += _write_figure(drawing, folder)
         else:
