@@ -14,6 +14,7 @@ import argparse
 import dataclasses
 import json
 import tomllib
+from types import SimpleNamespace
 from typing import Any
 
 import numba
@@ -23,7 +24,6 @@ from benchmarks.published import data_root
 from benchmarks.run import ROOT, table
 from spikegcl.baselines import find_method
 from spikegcl.datasets import load_dataset, make_split
-from spikegcl.graph import Split
 from spikegcl.protocol import judge, spread, versions
 
 RESULTS = ROOT / "results" / "choices"
@@ -48,7 +48,7 @@ def parse(changes: str) -> dict[str, Any]:
 def measure(row: dict[str, Any], seed: int) -> dict[str, Any]:
     graph, method = load_dataset(row["dataset"], data_root()), find_method(row["method"])
     settings, split = method.settings().replace(**row["settings"]), make_split(graph, seed)
-    given = Split(split.train, split.train, split.test) if row["select"] == "train" else split
+    given = SimpleNamespace(train=split.train, val=split.train) if row["select"] == "train" else split
     fitted = method.fit(graph, settings, seed=seed, split=given, on_epoch=None, device="cpu")
     return {
         **row, "seed": seed, "epochs": len(fitted.history), "epoch": fitted.epoch,

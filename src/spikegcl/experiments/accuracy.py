@@ -19,7 +19,8 @@ COLUMNS = (
     *("accuracy", "std", "seeds", "untrained", "projection", SIGN, "bits", "dimensions", "parameters"),
     *("firing_rate", "train_seconds", "peak_mb", "select", "probe"),
 )
-NEAR = (1.5, 2.0)  # points
+# How near the printed value a cell should be, in points: runs of binary and spiking methods are less stable.
+NEAR = {"float": 1.5, "binary or spiking": 2.0}
 CELL_NOTE = (
     "A cell reads: printed / ours ± standard deviation (seeds) / floor. The floor is the method's own encoder before "
     "training or, for closed forms, a random projection of the same number of bits; the CSV has them all."
@@ -73,12 +74,21 @@ def draw(name: str, printed_in: str, title: str, choice: Choice, rows: Rows) -> 
 
 
 def distances(records: list[dict[str, Any]]) -> list[str]:
-    """How many cells are near what is printed, in one sentence; nothing before there are any."""
-    points = [abs(record["difference"]) for record in records if record["difference"] is not None]
-    if not points:
-        return []
-    near = [f"{sum(distance <= limit for distance in points)} within {limit:g}" for limit in NEAR]
-    return [f"Of {len(points)} cells with a printed value and rows, {' and '.join(near)} points of it."]
+    """How many cells are near what is printed, by kind of method; nothing of a kind without any.
+
+    >>> distances([{"marks": "U", "difference": -0.7}, {"marks": "", "difference": 1.6}])
+    ['Of 2 cells of float methods with rows, 1 within 1.5 points of the printed value.']
+    """
+    points: dict[str, list[float]] = {kind: [] for kind in NEAR}
+    for record in records:
+        if record["difference"] is not None:
+            points["binary or spiking" if set("SB") & set(record["marks"]) else "float"].append(record["difference"])
+    return [
+        f"Of {len(found)} cells of {kind} methods with rows, {sum(abs(point) <= NEAR[kind] for point in found)} "
+        f"within {NEAR[kind]:g} points of the printed value."
+        for kind, found in points.items()
+        if found
+    ]
 
 
 class Entry(NamedTuple):
