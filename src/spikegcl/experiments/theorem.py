@@ -157,8 +157,8 @@ def _paint(canvas: Any, cases: list[dict[str, Any]], trained: dict[str, list[dic
         below.plot(list(medians), list(medians.values()), label=kind, color=COLOURS[number], marker=MARKERS[number])
     for number, (dataset, results) in enumerate(trained.items(), len(KINDS)):
         points = {record["T"]: record["mean error"] for record in _trained(dataset, results)}
-        colour = COLOURS[number % len(COLOURS)]
-        below.plot(list(points), list(points.values()), label=f"trained, {dataset.partition(':')[0]}", color=colour, linestyle="--")
+        label, colour = f"trained, {dataset.partition(':')[0]}", COLOURS[number % len(COLOURS)]
+        below.plot(list(points), list(points.values()), label=label, color=colour, linestyle="--")
     steps = np.array(sorted({case["steps"] for case in cases}), float)
     below.plot(steps, 1 / steps, label="1 / T", color="black", linewidth=0.8, linestyle=":")
     above.axhline(1, color="black", linewidth=0.8)
