@@ -2,9 +2,8 @@
 
     python -m benchmarks.projection
 
-Processor seconds of a command are taken as fixed + a * nodes + b * edges, none of them negative, and fitted to the rows
-of benchmarks/scale.py whose edges lead nearby, in relative error. Bytes on disk follow from the format and are compared
-with the rows; memory is that of the largest graph measured, per node.
+The largest graph of benchmarks/scale.py whose edges lead nearby gives processor seconds and memory per node; a graph
+with as many edges per node is taken to need as much per node at any size. Bytes on disk follow from the format.
 """
 
 from __future__ import annotations
@@ -12,79 +11,70 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import numpy as np
-from scipy.optimize import nnls
-
 from benchmarks.scale import FEATURES, RESULTS
 from spikegcl.files import write_text
 
-SIZES, EDGES_PER_NODE = (10**7, 10**8, 10**9), 7.5
+SIZES = (10**8, 10**9)
 NODE_BYTES = 4 * FEATURES + 8 + 8  # float32 features, a row start, an id
 EDGE_BYTES = 2 * 4  # both directions, int32
+TEMPORARY = 4 * 4 * FEATURES  # four arrays of as many float32 components as there are features
+TRAFFIC = 20 * 3 * 4 * FEATURES  # two propagations of ten hops; each reads two such arrays and writes one
 
 
-def measured(name: str) -> list[dict[str, Any]]:
+def largest(name: str, **wanted: Any) -> dict[str, Any]:
+    """The last row of the most nodes among those with these values and no far edges."""
     rows = map(json.loads, (RESULTS / name).read_text().splitlines())
-    return [row for row in rows if row.get("far") == 0]
-
-
-def fit(runs: list[tuple[int, int, float]]) -> tuple[float, float, float]:
-    """Fixed seconds, seconds a node and seconds an edge from (nodes, edges, seconds)."""
-    nodes, edges, seconds = np.array(runs, float).T
-    found = nnls(np.stack([np.ones_like(nodes), nodes, edges], 1) / seconds[:, None], np.ones(len(runs)))[0]
-    return float(found[0]), float(found[1]), float(found[2])
+    wanted = {"far": 0, **wanted}
+    found = [row for row in rows if all(row.get(key) == value for key, value in wanted.items())]
+    return sorted(found, key=lambda row: row["nodes"])[-1]
 
 
 def lines() -> list[str]:
-    prepared, trained = measured("prepare.jsonl"), measured("train.jsonl")
-    commands = {"prepare": [(row["nodes"], row["edges"], row["processor_seconds"]) for row in prepared]}
-    largest = {"prepare": max(prepared, key=lambda row: row["nodes"])}
+    graph = largest("prepare.jsonl")
+    nodes, edges = graph["nodes"], graph["edges"]
+    stages = {"prepare": graph}
     for preset in ("contrastive", "compact"):
-        rows = [row for row in trained if row["preset"] == preset]
-        top = max(rows, key=lambda row: row["nodes"])
-        for stage in ("train", "embed"):
-            name = f"{stage}, {preset} ({top['bits']} bits)"
-            commands[name] = [(row["nodes"], row["edges"], row[stage]["processor_seconds"]) for row in rows]
-            largest[name] = top | top[stage]
+        row = largest("train.jsonl", preset=preset, nodes=nodes)
+        stages |= {f"{stage}, {preset}": {**row, **row[stage]} for stage in ("train", "embed")}
     out = [
-        "Measured, by command: processor seconds as fixed + a x nodes + b x edges, and memory of the largest graph.",
+        f"Measured: {nodes:,} nodes, {edges:,} edges, {FEATURES} features, {row['bits']} bits, {row['parts']} parts.",
         "",
-        "| command | runs | fixed s | µs a node (a) | µs an edge (b) | nodes | memory, MB | with mapped files, MB |",
+        "| command | seconds | of processors | µs a node | µs an edge | memory, MB | bytes a node | with files, MB |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    laws = {name: fit(runs) for name, runs in commands.items()}
-    for name, (fixed, node, edge) in laws.items():
-        top = largest[name]
-        peaks = f"{top['nodes']:.0e} | {top['peak_anonymous_mb']:.0f} | {top['peak_mb']:.0f}"
-        out.append(f"| {name} | {len(commands[name])} | {fixed:.1f} | {1e6 * node:.2f} | {1e6 * edge:.2f} | {peaks} |")
-    top = largest["prepare"]
-    expected = (NODE_BYTES * top["nodes"] + EDGE_BYTES * top["edges"]) / 1e6
+    for name, seen in stages.items():
+        used, memory = seen["processor_seconds"], seen["peak_anonymous_mb"]
+        out.append(
+            f"| {name} | {seen['seconds']:.0f} | {used:.0f} | {1e6 * used / nodes:.1f} | {1e6 * used / edges:.2f} | "
+            f"{memory:.0f} | {1e6 * memory / nodes:.0f} | {seen['peak_mb']:.0f} |"
+        )
+    disk = (NODE_BYTES * nodes + EDGE_BYTES * edges) / 1e6
     out += [
         "",
-        f"On disk {NODE_BYTES} bytes a node ({FEATURES} features of 4, row start 8, id 8) and {EDGE_BYTES} an edge: "
-        f"{expected:.0f} MB for the largest graph, measured {top['prepared_mb']:.0f} MB.",
+        f"On disk {NODE_BYTES} bytes a node ({FEATURES} features of 4, row start 8, id 8) and {EDGE_BYTES} an edge "
+        f"(two directions of 4): {disk:.0f} MB; measured {graph['prepared_mb']:.0f} MB.",
         "",
-        f"**Projection**, not measured: {EDGES_PER_NODE} edges a node, {FEATURES} features, the same machine.",
+        f"**Projection, not measured**: {edges / nodes:.1f} edges a node and everything else as above.",
         "",
-        "| | " + " | ".join(f"{size:.0e} nodes" for size in SIZES) + " |",
-        "|---|" + "---|" * len(SIZES),
+        "| | arithmetic | " + " | ".join(f"{size:.0e} nodes" for size in SIZES).replace("e+0", "e") + " |",
+        "|---|---|" + "---|" * len(SIZES),
     ]
 
-    def row(what: str, values: list[float], form: str) -> str:
-        return f"| {what} | " + " | ".join(format(value, form) for value in values) + " |"
+    def add(what: str, arithmetic: str, each: float, unit: float) -> None:
+        values = " | ".join(f"{each * size / unit:,.{'0f' if each * size >= 100 * unit else '2g'}}" for size in SIZES)
+        out.append(f"| {what} | {arithmetic} | {values} |")
 
-    graph = [(NODE_BYTES + EDGE_BYTES * EDGES_PER_NODE) * size / 1e9 for size in SIZES]
-    out.append(row(f"prepared graph, GB: ({NODE_BYTES} + {EDGE_BYTES} x {EDGES_PER_NODE}) x nodes", graph, ".0f"))
-    files = [4 * 4 * FEATURES * size / 1e9 for size in SIZES]
-    out.append(row(f"temporary files of compact, GB: 4 arrays x 4 x {FEATURES} x nodes", files, ".0f"))
-    for name, (fixed, node, edge) in laws.items():
-        hours = [(fixed + (node + edge * EDGES_PER_NODE) * size) / 3600 for size in SIZES]
-        out.append(row(f"{name}, processor hours: fixed + (a + b x {EDGES_PER_NODE}) x nodes", hours, ".1f"))
-    for name, top in largest.items():
-        if name != "prepare":  # its memory is what it is given
-            each = top["peak_anonymous_mb"] * 1e6 / top["nodes"]
-            gigabytes = [each * size / 1e9 for size in SIZES]
-            out.append(row(f"{name}, memory in GB at {top['parts']} parts: {each:.0f} bytes x nodes", gigabytes, ".0f"))
+    each = edges / nodes
+    add("prepared graph, GB", f"{NODE_BYTES} + {EDGE_BYTES} x {each:.1f} bytes", NODE_BYTES + EDGE_BYTES * each, 1e9)
+    add("temporary files of compact, GB", f"4 arrays x 4 x {FEATURES} bytes", TEMPORARY, 1e9)
+    add("read and written by its fit if larger than memory, TB", f"20 hops x 3 x 4 x {FEATURES} bytes", TRAFFIC, 1e12)
+    add("codes with ids, GB", f"{row['bits']} / 8 + 8 bytes", row["bits"] / 8 + 8, 1e9)
+    for name, seen in stages.items():
+        used = seen["processor_seconds"] / nodes
+        add(f"{name}: processor hours", f"{1e6 * used:.1f} µs", used, 3600)
+    for name, seen in list(stages.items())[1:]:
+        memory = 1e6 * seen["peak_anonymous_mb"] / nodes
+        add(f"{name}: memory at {row['parts']} parts, GB", f"{memory:.0f} bytes", memory, 1e9)
     return out
 
 
