@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from spikegcl.config import Config, preset
 from spikegcl.datasets import load_dataset, make_split
@@ -38,6 +39,20 @@ def test_codes_do_not_depend_on_the_order_in_which_training_keeps_the_nodes(grap
     session.warm_up(2)
     assert not np.array_equal(session.whole.nodes, np.arange(graph.num_nodes))
     assert np.array_equal(session.embed(), embed_graph(session.model, graph))
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3])
+def test_warming_up_moves_the_statistics_that_passes_through_all_layers_move(graph, layers, monkeypatch):
+    quick, whole = (Session(graph, SMALL.replace(layers=layers), 0) for _ in range(2))
+    start = {name: value.clone() for name, value in quick.model.encoder.named_buffers()}
+    monkeypatch.setattr(whole.model.encoder, "watch", whole.model.encoder.currents)
+    for session in (quick, whole):
+        session.warm_up(2)
+    for (name, moved), (_, expected) in zip(
+        quick.model.encoder.named_buffers(), whole.model.encoder.named_buffers(), strict=True
+    ):
+        assert torch.equal(moved, expected)
+        assert not torch.equal(moved, start[name])
 
 
 @pytest.mark.parametrize("layers", [1, 2, 3])

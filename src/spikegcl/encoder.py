@@ -199,21 +199,33 @@ class Encoder(nn.Module):
         """
         current = self._first_layer(view, first, steps)
         for layer, convolution in enumerate(self.shared):
-            keys = [noise.derive(view.key, "hidden", layer, first + k) for k in range(steps)]
-            h, mean, var = activate(
-                current, self.activation, keys, view.drop, self.channels, view.operator.names, view.own
-            )
-            scale = offset = None
-            if len(self.norms):
-                norm: Norm = self.norms[layer]  # type: ignore[assignment]
-                if self.training:
-                    mean, var = mean.view(steps, -1), var.view(steps, -1)
-                    self._observe(norm, view, first, mean, var)
-                else:
-                    mean, var = norm.mean.expand(steps, -1), norm.var.expand(steps, -1)
-                scale, offset = norm.affine(mean, var)
-            current = self._shared_layer(convolution, view.operator, h, scale, offset, steps)  # type: ignore[arg-type]
+            inputs = self._inputs(layer, current, view, first, steps)
+            current = self._shared_layer(convolution, view.operator, *inputs, steps)  # type: ignore[arg-type]
         return current
+
+    def watch(self, view: View, first: int, steps: int) -> None:
+        """Move the running averages as :meth:`currents` does in training mode, without the last layer."""
+        current = self._first_layer(view, first, steps)
+        for layer, convolution in enumerate(self.shared):
+            inputs = self._inputs(layer, current, view, first, steps)
+            if layer < len(self.shared) - 1:
+                current = self._shared_layer(convolution, view.operator, *inputs, steps)  # type: ignore[arg-type]
+
+    def _inputs(
+        self, layer: int, current: Affine, view: View, first: int, steps: int
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """What a shared layer reads: activations, and the scale and offset of their batch norm if there is one."""
+        keys = [noise.derive(view.key, "hidden", layer, first + k) for k in range(steps)]
+        h, mean, var = activate(current, self.activation, keys, view.drop, self.channels, view.operator.names, view.own)
+        if not len(self.norms):
+            return h, None, None
+        norm: Norm = self.norms[layer]  # type: ignore[assignment]
+        if self.training:
+            mean, var = mean.view(steps, -1), var.view(steps, -1)
+            self._observe(norm, view, first, mean, var)
+        else:
+            mean, var = norm.mean.expand(steps, -1), norm.var.expand(steps, -1)
+        return h, *norm.affine(mean, var)
 
     def _observe(self, norm: Norm, view: View, first: int, mean: Tensor, var: Tensor) -> None:
         if self.seen is None:

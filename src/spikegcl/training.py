@@ -176,7 +176,7 @@ class Session:
                     for piece in self.pieces():
                         view = view_of(piece, epoch)
                         for first, steps in self.model.chunks(piece.operator.num_nodes):
-                            self.model.encoder.currents(view, first, steps)
+                            self.model.encoder.watch(view, first, steps)
 
     @contextlib.contextmanager
     def gathered_statistics(self) -> Iterator[None]:
