@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 RESULTS = ROOT / "results" / "scale"
 COUNTS = (2, 3, 8)
-TRAINED, SEEDS, TRAINING_PARTS = ("photo", "computers", "cs", "pubmed"), 5, 4
+TRAINED, SEEDS, TRAINING_PARTS = ("photo", "computers", "cs", "pubmed"), 5, 2
 HALO_NODES, HALO_PARTS, HALO_HOPS = 200_000, 16, 2
 
 
