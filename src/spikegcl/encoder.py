@@ -234,13 +234,11 @@ class Encoder(nn.Module):
             count = view.operator.num_nodes if view.own is None else view.own
             self.seen.add(norm, view.key, first, count, mean.detach(), var.detach())
 
-    def observe(self, seen: Seen, chunks: list[tuple[int, int]]) -> None:
-        """Move the running averages by what was seen, views in turn within each of ``chunks`` (first step, steps)."""
+    def observe(self, seen: Seen) -> None:
+        """Move the running averages by what was seen: all steps of one view, then of the next, as the authors do."""
         for norm, views in seen.combined():
-            for first, steps in chunks:
-                for mean, var in views:
-                    if first < len(mean):
-                        norm.observe(mean[first : first + steps], var[first : first + steps])
+            for mean, var in views:
+                norm.observe(mean, var)
 
     def _first_layer(self, view: View, first: int, steps: int) -> Affine:
         convolution, bounds = self.first, self.groups.bounds

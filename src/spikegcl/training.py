@@ -185,7 +185,7 @@ class Session:
         encoder.seen = Seen()
         try:
             yield
-            encoder.observe(encoder.seen, list(self.model.chunks(self.graph.num_nodes)))
+            encoder.observe(encoder.seen)
         finally:
             encoder.seen = None
 
