@@ -11,8 +11,8 @@ import torch
 from spikegcl import export
 from spikegcl.bits import unpack
 from spikegcl.checkpoint import load_model, save_model
-from spikegcl.closed_forms import FEW, SINGLE_RATE, fit_channels, fit_itq, fit_medians
-from spikegcl.components import OWN, PPR, blank_components, fit_components
+from spikegcl.closed_forms import SINGLE_RATE, fit_channels, fit_itq, fit_medians
+from spikegcl.components import FEW, OWN, PPR, blank_components, fit_components
 from spikegcl.config import fit_to_graph, preset
 from spikegcl.datasets import load_dataset, make_split
 from spikegcl.energy import count, energies

@@ -17,6 +17,7 @@ import numpy as np
 
 from spikegcl import noise
 from spikegcl.bits import pack
+from spikegcl.components import FEW
 from spikegcl.streaming import column_variances
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ FIT_NODES = 2**16  # nodes a rotation is fitted on
 ITERATIONS = 25  # of ITQ: its error hardly moves after twenty
 BLOCK = 64  # components and bits of one ITQ rotation
 ROTATED = (64, 32, 128)  # the same in the compact preset: several sizes are better than any one (docs/compact.md)
-FEW = 8  # components: rotations of fewer fire at several shares (docs/compact.md)
 SINGLE_SHARE = 4  # one channel in so many reads a single column, ...
 SINGLE_RATE = 0.2  # ... and fires at this share of the nodes (docs/compact.md)
 

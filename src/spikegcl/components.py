@@ -49,6 +49,7 @@ CHUNK = 256  # columns propagated at a time
 EXACT_COLUMNS = 2048  # lengths of propagated rows are exact up to this many columns ...
 SKETCH = 512  # ... and estimated from so many random directions for more, to about 3 %
 DENSE_BYTES = 2**28  # propagated features up to this size are decomposed as a dense matrix in memory
+FEW = 8  # columns or components: what is done with many loses too much of fewer (docs/compact.md)
 LIKENESS = 64  # random directions in which neighbours are compared
 OVERSAMPLED = 10  # directions beyond those asked for, as in scikit-learn
 POWER_ITERATIONS = 2  # of the randomised PCA: the spectrum of smoothed features falls quickly
@@ -393,16 +394,16 @@ def fit_components(
 ) -> tuple[Components, Floats]:
     """The first ``count`` components (at most d and N - 1), by a randomised singular value decomposition.
 
-    Without ``propagation`` the graph decides it (:func:`choose_propagation`), without ``unit`` the kind of scaling:
-    rows of words get length one, as a long text is no other text; that of real values says something. Returns the
-    components with the scores of ``graph``: what ``apply`` would give, without propagating again. ``blocks`` is as
-    :func:`propagated` has it.
+    Without ``propagation`` the graph decides it (:func:`choose_propagation`). Without ``unit`` rows get length one,
+    unless there are fewer than ``FEW`` columns of real values, whose length says too much. Returns the components with
+    the scores of ``graph``: what ``apply`` would give, without propagating again. ``blocks`` is as :func:`propagated`
+    has it.
     """
     scaled = fit_scaling(graph.features, scaling)
-    unit = scaled.kind == "words" if unit is None else unit
     if propagation is None:
         propagation = choose_propagation(graph, scaled_rows(graph, scaled, blocks))
     nodes, width = graph.features.shape
+    unit = (scaled.kind == "words" or width >= FEW) if unit is None else unit
     count = max(1, min(count, width, nodes - 1))
     rows = propagated(graph, scaled, propagation, unit=unit, keep=keeps_matrix(nodes, width, count), blocks=blocks)
     share = rows.features.new_array((nodes, 1))
