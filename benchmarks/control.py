@@ -24,7 +24,7 @@ from spikegcl.config import preset
 from spikegcl.datasets import load_dataset, make_split
 from spikegcl.files import write_text
 from spikegcl.probes import REPEATS, linear_probe
-from spikegcl.protocol import run_seed
+from spikegcl.protocol import run_seed, versions
 
 if TYPE_CHECKING:
     from spikegcl.config import Config
@@ -89,7 +89,8 @@ def main() -> None:
             for side in (ours, comparator):
                 key = {"graph": name, "seed": seed, "side": side.__name__}
                 if not any(key.items() <= row.items() for row in rows):
-                    rows.append(key | {"config": config.hash, "test_accuracy": side(graph, config, seed)})
+                    made = {"config": config.hash, "commit": versions()["commit"]}
+                    rows.append(key | made | {"test_accuracy": side(graph, config, seed)})
                     write_text(PATH, json.dumps(rows, indent=1) + "\n")
                     print(json.dumps(rows[-1]), flush=True)
     print(compare(rows))
