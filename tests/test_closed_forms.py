@@ -13,10 +13,11 @@ from spikegcl.baselines import Shape, find_method
 from spikegcl.baselines.closed_form import fit_closed_form, settle
 from spikegcl.bits import unpack
 from spikegcl.closed_forms import fit_itq, fit_medians, gaussian_rotation
-from spikegcl.components import PPR, TWO_HOPS, Centred, fit_components, fit_scaling, is_bag_of_words, unit_rows
+from spikegcl.components import PPR, TWO_HOPS, fit_components
 from spikegcl.datasets import load_dataset
 from spikegcl.graph import build_graph
 from spikegcl.propagate import make_operator
+from spikegcl.scaling import Centred, fit_scaling, is_bag_of_words, unit_rows
 from strategies import graphs
 
 law = settings(max_examples=25, deadline=None)

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from spikegcl.components import Scaling
     from spikegcl.graph import Graph
+    from spikegcl.scaling import Scaling
 
     Floats = NDArray[np.float32]
     NewArray = Callable[[tuple[int, int]], Floats]

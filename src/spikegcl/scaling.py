@@ -1,0 +1,141 @@
+"""Features brought to one scale, without making sparse ones dense.
+
+Scaling   features -> centred features: a matrix, and the row that is to be subtracted from each of its rows
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+
+from spikegcl.propagate import block_linear
+from spikegcl.streaming import row_blocks, square_lengths
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class Centred:
+    """The matrix ``rows - 1 offset^T`` (N x d) with ``rows`` dense or CSR: centred without making it dense."""
+
+    rows: Any
+    offset: Floats
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.rows.shape[0], self.rows.shape[1]
+
+    def times(self, weight: Floats) -> Floats:
+        """The matrix times ``weight`` (d x W): N x W; a row's result does not depend on the other rows."""
+        if sp.issparse(self.rows):
+            product = self.rows @ weight
+        else:
+            product = block_linear(torch.from_numpy(self.rows), torch.from_numpy(weight), (0, len(weight))).numpy()
+        return np.asarray(product - self.offset @ weight, np.float32)
+
+    def transposed_times(self, values: Floats) -> Floats:
+        """The transposed matrix times ``values`` (N x W): d x W."""
+        return np.asarray(self.rows.T @ values - np.outer(self.offset, values.sum(0)), np.float32)
+
+    def columns(self, low: int, high: int) -> Floats:
+        """Columns ``low`` to ``high`` as a dense matrix."""
+        block = self.rows[:, low:high]
+        return np.asarray((block.toarray() if sp.issparse(block) else block) - self.offset[low:high], np.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class Scaling:
+    """How features are brought to one scale. ``weight`` (d) multiplies columns, ``offset`` (d) is subtracted.
+
+    ``words``     columns times idf, rows to unit length, columns centred, everything divided by one deviation
+    ``standard``  columns centred and divided by their deviation; constant columns become zero
+    """
+
+    kind: str
+    weight: Floats
+    offset: Floats
+    scale: float
+
+    def apply(self, features: Any) -> Centred:
+        """Features (N x d, dense or CSR) of any graph with the same columns."""
+        rows = _weighted(features, self.weight, self.kind == "words")
+        return Centred(rows * np.float32(self.scale), self.offset)
+
+
+def fit_scaling(features: Any, kind: str = "auto") -> Scaling:
+    """``auto`` takes ``words`` for a bag of words (see :func:`is_bag_of_words`), else ``standard``.
+
+    idf = max(0, log(N / (df + 1))) with df the number of nodes that have the word.
+    """
+    count = features.shape[0]
+    if kind == "auto":
+        kind = "words" if is_bag_of_words(features) else "standard"
+    if kind == "words":
+        present = sum(np.asarray((rows != 0).sum(0)).ravel() for rows in _in_blocks(features))
+        weight = np.maximum(0, np.log(count / (present + 1.0))).astype(np.float32)
+    else:
+        mean, square = _moments(_in_blocks(features), count)
+        deviations = np.sqrt(np.maximum(square - mean**2, 0))
+        varies = deviations > 1e-6 * np.sqrt(square)
+        weight = np.divide(1, deviations, out=np.zeros_like(deviations), where=varies).astype(np.float32)
+    mean, square = _moments((_weighted(rows, weight, kind == "words") for rows in _in_blocks(features)), count)
+    deviation = float(np.sqrt(np.mean(square - mean**2)))
+    scale = 1 / deviation if kind == "words" and deviation > 0 else 1.0
+    return Scaling(kind, weight, (mean * scale).astype(np.float32), scale)
+
+
+def is_bag_of_words(features: Any) -> bool:
+    """Whether features look like words of a text: nothing negative, and sparse or nothing but zeros and ones."""
+    if sp.issparse(features):
+        return bool(features.data.min(initial=0) >= 0)
+    return all(np.isin(rows, (0, 1)).all() for rows in _in_blocks(features))
+
+
+def _in_blocks(features: Any) -> Iterator[Any]:
+    return (features[block] for block in row_blocks(features.shape[0]))
+
+
+def _weighted(features: Any, weight: Floats, unit: bool) -> Any:
+    rows = (
+        _with_data(features, features.data * weight[features.indices]) if sp.issparse(features) else features * weight
+    )
+    return unit_rows(rows) if unit else rows
+
+
+def unit_rows(rows: Any) -> Any:
+    """Rows divided by their Euclidean length; zero rows stay zero. Dense or CSR."""
+    if not sp.issparse(rows):
+        return rows * inverse_of(np.sqrt(square_lengths(rows)))[:, None]
+    inverse = inverse_of(np.sqrt(np.asarray(rows.power(2).sum(1)).ravel()))
+    return _with_data(rows, rows.data * np.repeat(inverse, np.diff(rows.indptr)))
+
+
+def _with_data(rows: Any, data: Floats) -> Any:
+    return sp.csr_array((data, rows.indices, rows.indptr), rows.shape)
+
+
+def inverse_of(length: NDArray[Any]) -> Floats:
+    """1 / length, and 0 for what has none."""
+    inverse: Floats = np.divide(1, length, out=np.zeros_like(length), where=length > 0).astype(np.float32)
+    return inverse
+
+
+def _moments(blocks: Iterable[Any], count: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean and mean square of the columns of ``count`` rows that come in blocks."""
+    mean: Any = 0.0
+    square: Any = 0.0
+    for rows in blocks:
+        squares = rows.power(2) if sp.issparse(rows) else np.square(rows, dtype=np.float64)
+        share = rows.shape[0] / count
+        mean = mean + share * np.asarray(rows.mean(0, dtype=np.float64)).ravel()
+        square = square + share * np.asarray(squares.mean(0, dtype=np.float64)).ravel()
+    return mean, square
