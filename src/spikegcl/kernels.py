@@ -9,10 +9,14 @@ so results do not depend on the thread count.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+from llvmlite import ir
+from numba import njit, prange, types
+from numba.core import cgutils
+from numba.extending import intrinsic
 
 BLOCKS = 32  # row blocks of a sum over nodes
 NEURONS = 256  # neurons run together through all steps
+AHEAD = 8  # edges between asking for a row and using it
 TILE = 64  # rows handled together, so that what is read by column and written by row stays in the first-level cache
 _FAST = {"contract", "nsz", "arcp", "nnan", "ninf", "reassoc"}
 _F0, _F1 = np.float32(0), np.float32(1)
@@ -68,13 +72,35 @@ def _first_row(indptr, block):
     return last if block == BLOCKS else np.searchsorted(indptr, indptr[last] * block // BLOCKS)
 
 
+@intrinsic
+def _prefetch(_, matrix, row):
+    """Have the processor fetch the beginning of matrix[row], of whose rest it takes care itself."""
+
+    def generate(context, builder, signature, arguments):
+        kind, number = signature.args
+        array = context.make_array(kind)(context, builder, arguments[0])
+        shape = cgutils.unpack_tuple(builder, array.shape)
+        strides = cgutils.unpack_tuple(builder, array.strides)
+        place = [context.cast(builder, arguments[1], number, types.intp), context.get_constant(types.intp, 0)]
+        address = cgutils.get_item_pointer2(context, builder, array.data, shape, strides, kind.layout, place)
+        byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
+        form = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
+        fetch = builder.module.declare_intrinsic("llvm.prefetch", [byte], form)
+        to_read, keep, data = word(0), word(3), word(1)
+        builder.call(fetch, [builder.bitcast(address, byte), to_read, keep, data])
+        return context.get_dummy_value()
+
+    return types.void(matrix, row), generate
+
+
 @njit(parallel=True, nogil=True, cache=True, fastmath=_FAST)
 def spmm(indptr, indices, values, x, out):
     """out[i] = sum over e in row i of values[e] * x[indices[e]]; x and out are N x W.
 
-    Four edges at a time: the target row is then read and written a quarter as often.
+    Four edges at a time: the target row is then read and written a quarter as often. Rows of x lie anywhere in memory,
+    so they are asked for AHEAD edges before they are used.
     """
-    width = x.shape[1]
+    width, last = x.shape[1], len(indices) - 1
     for block in prange(BLOCKS):
         for i in range(_first_row(indptr, block), _first_row(indptr, block + 1)):
             begin, end = indptr[i], indptr[i + 1]
@@ -82,28 +108,34 @@ def spmm(indptr, indices, values, x, out):
             for c in range(width):
                 out[i, c] = _F0
             for e in range(begin, whole, 4):
+                for k in range(4):
+                    _prefetch(x, indices[min(e + AHEAD + k, last)])
                 v0, v1, v2, v3 = values[e], values[e + 1], values[e + 2], values[e + 3]
                 j0, j1, j2, j3 = indices[e], indices[e + 1], indices[e + 2], indices[e + 3]
                 for c in range(width):
                     out[i, c] += v0 * x[j0, c] + v1 * x[j1, c] + v2 * x[j2, c] + v3 * x[j3, c]
             for e in range(whole, end):
+                _prefetch(x, indices[min(e + AHEAD, last)])
                 v, j = values[e], indices[e]
                 for c in range(width):
                     out[i, c] += v * x[j, c]
 
 
-@njit(nogil=True, cache=True)
-def nonzero_rows(x, rows):
-    """Write the numbers of the rows of x that are not all zero to the front of ``rows``; returns how many."""
-    count = 0
-    for i in range(x.shape[0]):
+@njit(parallel=True, nogil=True, cache=True)
+def nonzero_rows(x, found):
+    """found[i] = whether row i of x is not all zero."""
+    for i in prange(x.shape[0]):
         c = 0
         while c < x.shape[1] and x[i, c] == _F0:
             c += 1
-        if c < x.shape[1]:
-            rows[count] = i
-            count += 1
-    return count
+        found[i] = c < x.shape[1]
+
+
+@njit(parallel=True, nogil=True, cache=True)
+def replace_rows(indices, row, out):
+    """out[e] = row[indices[e]]."""
+    for e in prange(len(indices)):
+        out[e] = row[indices[e]]
 
 
 @njit(parallel=True, nogil=True, cache=True)

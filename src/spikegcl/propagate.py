@@ -230,10 +230,11 @@ def _scale(indptr: Tensor, indices: Tensor, weights: Tensor, left: Tensor, right
     return torch.repeat_interleave(left, indptr.diff()) * weights * right[indices.long()]
 
 
-def _spmm(operator: Operator, values: Tensor, x: Tensor) -> Tensor:
+def _spmm(operator: Operator, values: Tensor, x: Tensor, indices: Tensor | None = None) -> Tensor:
     if fused(x):
         out = torch.empty_like(x)
-        kernels.spmm(operator.indptr.numpy(), operator.indices.numpy(), values.numpy(), x.numpy(), out.numpy())
+        indices = operator.indices if indices is None else indices
+        kernels.spmm(operator.indptr.numpy(), indices.numpy(), values.numpy(), x.numpy(), out.numpy())
         return out
     size = (operator.num_nodes, operator.num_nodes)
     matrix = torch.sparse_csr_tensor(operator.indptr, operator.indices.long(), values, size, check_invariants=False)
@@ -248,8 +249,20 @@ class _Propagate(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        operator = ctx.operator
-        return _spmm(operator, operator.values_t, grads[0].contiguous()), None
+        operator, grad = ctx.operator, grads[0].contiguous()
+        return _spmm(operator, operator.values_t, grad, _around_silence(operator.indices, grad)), None
+
+
+def _around_silence(indices: Tensor, grad: Tensor) -> Tensor | None:
+    """``indices`` with one silent row in place of all: the same sums, but that row is read from the cache."""
+    active = _active_rows(grad)
+    if active is None:
+        return None
+    row = torch.arange(len(grad), dtype=indices.dtype)
+    row[~active] = (~active).nonzero()[0].to(row.dtype)
+    out = torch.empty_like(indices)
+    kernels.replace_rows(indices.numpy(), row.numpy(), out.numpy())
+    return out
 
 
 def propagate(operator: Operator, x: Tensor) -> Tensor:
@@ -475,12 +488,13 @@ class _BlockLinear(torch.autograd.Function):
         weight_grad = torch.empty_like(weight)
         for k in range(len(bounds) - 1):
             block, own = slice(bounds[k], bounds[k + 1]), grad[:, k * width : (k + 1) * width]
-            rows = _active_rows(own)
-            if rows is None:
+            active = _active_rows(own)
+            if active is None:
                 torch.mm(x[:, block].T, own, out=weight_grad[block])
                 if x_grad is not None:
                     torch.mm(own, weight[block].T, out=x_grad[:, block])
             else:
+                rows = active.nonzero()[:, 0]
                 own = own.index_select(0, rows)
                 torch.mm(x[:, block].index_select(0, rows).T, own, out=weight_grad[block])
                 if x_grad is not None:
@@ -489,12 +503,12 @@ class _BlockLinear(torch.autograd.Function):
 
 
 def _active_rows(grad: Tensor) -> Tensor | None:
-    """Rows with a gradient, if they are few enough to be worth picking out: a ranking loss is silent on many nodes."""
+    """Which rows have a gradient, if few enough to be worth picking out: a ranking loss is silent on many nodes."""
     if not fused(grad):
         return None
-    rows = torch.empty(len(grad), dtype=torch.int64)
-    count = kernels.nonzero_rows(grad.numpy(), rows.numpy())
-    return rows[:count] if count < 0.75 * len(grad) else None
+    active = torch.empty(len(grad), dtype=torch.bool)
+    kernels.nonzero_rows(grad.numpy(), active.numpy())
+    return active if active.count_nonzero() < 0.75 * len(grad) else None
 
 
 def block_linear(x: Tensor, weight: Tensor, bounds: Sequence[int] | NDArray[np.int64]) -> Tensor:
