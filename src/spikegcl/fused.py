@@ -11,7 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from spikegcl import kernels, neurons, noise
+from spikegcl import fused_kernels as kernels
+from spikegcl import neurons, noise
+from spikegcl.kernels import BLOCKS
 from spikegcl.propagate import fused
 
 if TYPE_CHECKING:
@@ -53,7 +55,7 @@ class _Activate(torch.autograd.Function):
             np.float32(1 / (1 - drop)),
             own,
         )
-        total = torch.zeros(kernels.BLOCKS, x.shape[1], dtype=torch.float64)
+        total = torch.zeros(BLOCKS, x.shape[1], dtype=torch.float64)
         square = torch.zeros_like(total)
         kernels.activate(
             x.detach().numpy(), reach.numpy(), shift.detach().numpy(), bias.detach().numpy(), *ctx.call,
@@ -73,7 +75,7 @@ class _Activate(torch.autograd.Function):
         slope = by_var * (2 / ctx.own)
         offset = by_mean / ctx.own - slope * mean
         grad = grad.contiguous()
-        bias_grad = torch.zeros(kernels.BLOCKS, out.shape[1])
+        bias_grad = torch.zeros(BLOCKS, out.shape[1])
         shift_grad = torch.zeros_like(bias_grad)
         kernels.activate_backward(
             out.detach().numpy(), grad.numpy(), reach.numpy(), offset.numpy(), slope.numpy(), *ctx.call,
@@ -136,10 +138,10 @@ class _ScoreSpikes(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         charged, start, reach, head = ctx.saved_tensors
         width, channels = charged.shape[1], len(head)
-        head_grad = torch.zeros(kernels.BLOCKS, channels)
-        bias_grad = torch.zeros(kernels.BLOCKS, width)
-        shift_grad = torch.zeros(kernels.BLOCKS, width)
-        tau_grad = torch.zeros(kernels.BLOCKS)
+        head_grad = torch.zeros(BLOCKS, channels)
+        bias_grad = torch.zeros(BLOCKS, width)
+        shift_grad = torch.zeros(BLOCKS, width)
+        tau_grad = torch.zeros(BLOCKS)
         kernels.score_spikes_backward(
             charged.numpy(), start.numpy(), grads[0].contiguous().numpy(), ctx.block, *ctx.call,
             head.detach().numpy(), kernels.SURROGATES[ctx.neuron.surrogate], np.float32(ctx.neuron.alpha),

@@ -230,11 +230,10 @@ def _scale(indptr: Tensor, indices: Tensor, weights: Tensor, left: Tensor, right
     return torch.repeat_interleave(left, indptr.diff()) * weights * right[indices.long()]
 
 
-def _spmm(operator: Operator, values: Tensor, x: Tensor, indices: Tensor | None = None) -> Tensor:
+def _spmm(operator: Operator, values: Tensor, x: Tensor) -> Tensor:
     if fused(x):
         out = torch.empty_like(x)
-        indices = operator.indices if indices is None else indices
-        kernels.spmm(operator.indptr.numpy(), indices.numpy(), values.numpy(), x.numpy(), out.numpy())
+        kernels.spmm(operator.indptr.numpy(), operator.indices.numpy(), values.numpy(), x.numpy(), out.numpy())
         return out
     size = (operator.num_nodes, operator.num_nodes)
     matrix = torch.sparse_csr_tensor(operator.indptr, operator.indices.long(), values, size, check_invariants=False)
@@ -249,20 +248,8 @@ class _Propagate(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        operator, grad = ctx.operator, grads[0].contiguous()
-        return _spmm(operator, operator.values_t, grad, _around_silence(operator.indices, grad)), None
-
-
-def _around_silence(indices: Tensor, grad: Tensor) -> Tensor | None:
-    """``indices`` with one silent row in place of all: the same sums, but that row is read from the cache."""
-    active = _active_rows(grad)
-    if active is None:
-        return None
-    row = torch.arange(len(grad), dtype=indices.dtype)
-    row[~active] = (~active).nonzero()[0].to(row.dtype)
-    out = torch.empty_like(indices)
-    kernels.replace_rows(indices.numpy(), row.numpy(), out.numpy())
-    return out
+        operator = ctx.operator
+        return _spmm(operator, operator.values_t, grads[0].contiguous()), None
 
 
 def propagate(operator: Operator, x: Tensor) -> Tensor:
