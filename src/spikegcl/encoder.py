@@ -197,19 +197,22 @@ class Encoder(nn.Module):
 
         In training mode with the statistics of the view (which move the running averages), else with the running ones.
         """
-        current = self._first_layer(view, first, steps)
-        for layer, convolution in enumerate(self.shared):
-            inputs = self._inputs(layer, current, view, first, steps)
-            current = self._shared_layer(convolution, view.operator, *inputs, steps)  # type: ignore[arg-type]
-        return current
+        return self._layers(view, first, steps, len(self.shared))
 
     def watch(self, view: View, first: int, steps: int) -> None:
         """Move the running averages as :meth:`currents` does in training mode, without the last layer."""
+        before = max(len(self.shared) - 1, 0)
+        current = self._layers(view, first, steps, before)
+        if len(self.shared):
+            self._inputs(before, current, view, first, steps)
+
+    def _layers(self, view: View, first: int, steps: int, shared: int) -> Affine:
+        """The result of the first layer and the first ``shared`` others."""
         current = self._first_layer(view, first, steps)
-        for layer, convolution in enumerate(self.shared):
+        for layer in range(shared):
             inputs = self._inputs(layer, current, view, first, steps)
-            if layer < len(self.shared) - 1:
-                current = self._shared_layer(convolution, view.operator, *inputs, steps)  # type: ignore[arg-type]
+            current = self._shared_layer(self.shared[layer], view.operator, *inputs, steps)  # type: ignore[arg-type]
+        return current
 
     def _inputs(
         self, layer: int, current: Affine, view: View, first: int, steps: int
