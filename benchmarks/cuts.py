@@ -25,7 +25,7 @@ from spikegcl.datasets import load_dataset
 from spikegcl.files import write_text
 from spikegcl.graph import build_graph
 from spikegcl.parts import metis, partition, stream, take_part
-from spikegcl.protocol import run_seed, spread
+from spikegcl.protocol import run_seed, spread, versions
 from spikegcl.training import Session, embed_graph
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ def compare_codes(name: str) -> Iterator[list[dict]]:
                 "largest_part": max(loaded),
                 "seconds_whole": seconds,
                 "seconds_parts": passed,
+                "versions": versions(),
             }
             rows.append(row)
             yield rows
@@ -86,6 +87,7 @@ def compare_accuracy(name: str) -> Iterator[list[dict]]:
             "whole": whole,
             "by_parts": parts,
             "within_one_std": abs(whole["mean"] - parts["mean"]) <= whole["std"],
+            "versions": versions(),
         }
         yield [row]
 
