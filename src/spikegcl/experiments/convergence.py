@@ -52,6 +52,8 @@ def _figure(dataset: str, curves: dict[str, Curve]) -> Figure:
     places = sorted({epochs for points in curves.values() for epochs in points})
 
     def paint(canvas: Any) -> None:
+        from matplotlib.ticker import LogLocator, NullLocator
+
         above, below = canvas.subplots(2, 1)
         by_epochs = {
             name: {float(places.index(epochs)): ACCURACY.values(results) for epochs, results in points.items()}
@@ -70,6 +72,9 @@ def _figure(dataset: str, curves: dict[str, Curve]) -> Figure:
         above.set_xticks(range(len(places)), [f"{epochs:g}" for epochs in places])
         above.set_xlabel("epochs")
         below.set_xscale("log")
+        below.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        below.xaxis.set_major_formatter("{x:g}")
+        below.xaxis.set_minor_locator(NullLocator())
         below.set_xlabel("seconds of training")
         for axes in (above, below):
             axes.set_ylabel("test accuracy (%)")

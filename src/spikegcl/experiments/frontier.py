@@ -144,7 +144,7 @@ def _figure(dataset: str, curves: dict[str, Series]) -> Figure:
         axes.set_xlabel("bits per node")
         axes.set_ylabel("test accuracy (%)")
         axes.set_title(dataset)
-        canvas.legend(loc="outside lower center", ncols=3)
+        canvas.legend(loc="outside lower center", ncols=3, columnspacing=1)
 
     return Figure(f"frontier-{dataset}", paint, (3.4, 2.4 + 0.15 * -(-len(curves) // 3)))
 
