@@ -475,13 +475,12 @@ class _BlockLinear(torch.autograd.Function):
         weight_grad = torch.empty_like(weight)
         for k in range(len(bounds) - 1):
             block, own = slice(bounds[k], bounds[k + 1]), grad[:, k * width : (k + 1) * width]
-            active = _active_rows(own)
-            if active is None:
+            rows = _active_rows(own)
+            if rows is None:
                 torch.mm(x[:, block].T, own, out=weight_grad[block])
                 if x_grad is not None:
                     torch.mm(own, weight[block].T, out=x_grad[:, block])
             else:
-                rows = active.nonzero()[:, 0]
                 own = own.index_select(0, rows)
                 torch.mm(x[:, block].index_select(0, rows).T, own, out=weight_grad[block])
                 if x_grad is not None:
@@ -490,12 +489,13 @@ class _BlockLinear(torch.autograd.Function):
 
 
 def _active_rows(grad: Tensor) -> Tensor | None:
-    """Which rows have a gradient, if few enough to be worth picking out: a ranking loss is silent on many nodes."""
+    """Rows with a gradient, if they are few enough to be worth picking out: a ranking loss is silent on many nodes."""
     if not fused(grad):
         return None
     active = torch.empty(len(grad), dtype=torch.bool)
     kernels.nonzero_rows(grad.numpy(), active.numpy())
-    return active if active.count_nonzero() < 0.75 * len(grad) else None
+    rows = active.nonzero()[:, 0]
+    return rows if len(rows) < 0.75 * len(grad) else None
 
 
 def block_linear(x: Tensor, weight: Tensor, bounds: Sequence[int] | NDArray[np.int64]) -> Tensor:
