@@ -123,12 +123,13 @@ class _ScoreSpikes(torch.autograd.Function):
         membrane: Tensor, neuron: Neuron, block: int,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         scores = torch.empty(len(current), current.shape[1] // len(head))
-        charged, after = current.detach(), membrane.clone()
+        charged, after = current.detach(), torch.empty_like(membrane)
         ctx.neuron, ctx.block = neuron, block
+        ctx.set_materialize_grads(False)  # the membrane has none: no zeros for it
         ctx.call = _constants(neuron, tau)
         kernels.score_spikes(
-            charged.numpy(), reach.numpy(), shift.detach().numpy(), bias.detach().numpy(), after.numpy(), *ctx.call,
-            head.detach().numpy(), scores.numpy(),
+            charged.numpy(), reach.numpy(), shift.detach().numpy(), bias.detach().numpy(), membrane.numpy(), *ctx.call,
+            head.detach().numpy(), after.numpy(), scores.numpy(),
         )  # fmt: skip
         ctx.mark_non_differentiable(after)
         ctx.save_for_backward(charged, membrane, reach, head)

@@ -181,15 +181,18 @@ def _reset(charged, fired, threshold, subtract):
 
 
 @njit(parallel=True, nogil=True, cache=True, fastmath=FAST)
-def score_spikes(current, reach, shift, bias, membrane, decay, gain, threshold, subtract, head, scores):
+def score_spikes(current, reach, shift, bias, membrane, decay, gain, threshold, subtract, head, after, scores):
     """Run the neuron over K steps and score its spikes: scores[n, k] = <spikes, head>.
 
-    ``current`` (N x K*H) becomes the charged membrane before reset, ``membrane`` (N x H) the one after the last step.
+    ``current`` (N x K*H) becomes the charged membrane before reset. ``membrane`` (N x H) is the one before the first
+    step, ``after`` receives the one after the last.
     """
     channels = membrane.shape[1]
     for n in prange(current.shape[0]):
         arrives = reach[n]
-        state = membrane[n]
+        state = after[n]
+        for h in range(channels):
+            state[h] = membrane[n, h]
         for k in range(scores.shape[1]):
             base = k * channels
             row = current[n, base : base + channels]

@@ -492,10 +492,10 @@ def _active_rows(grad: Tensor) -> Tensor | None:
     """Rows with a gradient, if they are few enough to be worth picking out: a ranking loss is silent on many nodes."""
     if not fused(grad):
         return None
-    active = torch.empty(len(grad), dtype=torch.bool)
-    kernels.nonzero_rows(grad.numpy(), active.numpy())
-    rows = active.nonzero()[:, 0]
-    return rows if len(rows) < 0.75 * len(grad) else None
+    active = np.empty(len(grad), np.bool_)
+    kernels.nonzero_rows(grad.numpy(), active)
+    rows = np.flatnonzero(active)
+    return torch.from_numpy(rows) if len(rows) < 0.75 * len(grad) else None
 
 
 def block_linear(x: Tensor, weight: Tensor, bounds: Sequence[int] | NDArray[np.int64]) -> Tensor:
