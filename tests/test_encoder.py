@@ -14,10 +14,11 @@ from reference import dense_currents, dense_features, dense_operator
 from spikegcl import neurons
 from spikegcl.augment import clean_view, corrupt
 from spikegcl.config import Config
+from spikegcl.features import Features
 from spikegcl.fused import score_spikes
 from spikegcl.groups import make_groups
 from spikegcl.model import SpikeGCL, margin_loss
-from spikegcl.propagate import Features, make_operator, plain_torch, propagate
+from spikegcl.propagate import make_operator, plain_torch, propagate
 from strategies import graphs
 
 CONFIG = Config(channels=5, dropout=0.0, threshold=0.1, head_width=3)

@@ -17,9 +17,10 @@ from spikegcl.codes import Codes, open_codes
 from spikegcl.config import Config
 from spikegcl.datasets import load_dataset
 from spikegcl.errors import CodesError, FeatureError
+from spikegcl.features import Features
 from spikegcl.graph import build_graph
 from spikegcl.inductive import compare_codes, match_columns, training_order
-from spikegcl.propagate import Features, make_operator
+from spikegcl.propagate import make_operator
 from spikegcl.readers import write_graph
 from spikegcl.structural import structural_features
 from spikegcl.training import embed_graph, train

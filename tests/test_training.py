@@ -32,7 +32,7 @@ def test_every_encoder_and_neuron_learns(graph, encoder, neuron):
     assert np.mean(losses[-3:]) < 0.97 * losses[0]
 
 
-@pytest.mark.parametrize("channels", [5, 16])  # products of few columns are a case of their own (propagate.NARROW)
+@pytest.mark.parametrize("channels", [5, 16])  # products of few columns are a case of their own (features.NARROW)
 @pytest.mark.parametrize("encoder", ["gcn", "sage", "gat"])
 def test_codes_do_not_depend_on_the_order_in_which_training_keeps_the_nodes(graph, encoder, channels):
     session = Session(graph, SMALL.replace(encoder=encoder, channels=channels), 0)

@@ -8,10 +8,11 @@ import torch
 
 from spikegcl import noise
 from spikegcl.encoder import View
-from spikegcl.propagate import Columns, Features, Operator
+from spikegcl.features import Columns, Features
 
 if TYPE_CHECKING:
     from spikegcl.groups import Groups
+    from spikegcl.propagate import Operator
 
 
 def clean_view(operator: Operator, features: Features, groups: Groups, *, drop: float = 0.0, key: int = 0) -> View:

@@ -26,18 +26,9 @@ import torch
 from torch import Tensor, nn
 
 from spikegcl import noise, world
+from spikegcl.features import Columns, Features, block_linear, group_linear, row_linear
 from spikegcl.fused import Affine, activate
-from spikegcl.propagate import (
-    Columns,
-    Features,
-    Operator,
-    attend,
-    block_linear,
-    group_linear,
-    mirror_edges,
-    propagate,
-    row_linear,
-)
+from spikegcl.propagate import Operator, attend, mirror_edges, propagate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,6 +19,7 @@ import torch
 
 from spikegcl import closed_forms, components, objectives, training, views
 from spikegcl.config import Config, fit_to_graph
+from spikegcl.features import Columns, Features, block_linear, group_linear
 from spikegcl.floors import CHUNK
 from spikegcl.fused import Affine, activate, score_spikes
 from spikegcl.graph import build_graph
@@ -26,16 +27,7 @@ from spikegcl.groups import make_groups
 from spikegcl.model import CHUNK_FLOATS, SpikeGCL
 from spikegcl.neurons import Neuron
 from spikegcl.objectives import Margin
-from spikegcl.propagate import (
-    Columns,
-    Features,
-    attend,
-    block_linear,
-    group_linear,
-    make_operator,
-    mirror_edges,
-    propagate,
-)
+from spikegcl.propagate import attend, make_operator, mirror_edges, propagate
 
 if TYPE_CHECKING:
     from collections.abc import Callable

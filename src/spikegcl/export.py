@@ -13,8 +13,9 @@ import torch
 from spikegcl.augment import clean_view
 from spikegcl.encoder import EPS, Encoder, Norm
 from spikegcl.errors import ConfigError
+from spikegcl.features import Features
 from spikegcl.files import written_atomically
-from spikegcl.propagate import Features, make_operator
+from spikegcl.propagate import make_operator
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,7 +16,8 @@ import torch
 from spikegcl import kernels, world
 from spikegcl.augment import clean_view
 from spikegcl.errors import ConfigError
-from spikegcl.propagate import ColumnMoments, Features, Operator, cut_operator
+from spikegcl.features import ColumnMoments, Features
+from spikegcl.propagate import Operator, cut_operator
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

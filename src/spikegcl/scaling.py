@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from spikegcl.propagate import block_linear
+from spikegcl.features import block_linear
 from spikegcl.streaming import row_blocks, square_lengths
 
 if TYPE_CHECKING:

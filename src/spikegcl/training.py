@@ -18,6 +18,7 @@ from spikegcl.augment import clean_view
 from spikegcl.config import Config, fit_to_graph, preset
 from spikegcl.encoder import Seen
 from spikegcl.errors import ConfigError, FeatureError, LabelError
+from spikegcl.features import ColumnMoments, Features
 from spikegcl.groups import make_groups
 from spikegcl.inductive import match_columns, training_order
 from spikegcl.memory import reuse_freed_memory
@@ -25,7 +26,7 @@ from spikegcl.model import SpikeGCL
 from spikegcl.objectives import OBJECTIVES
 from spikegcl.parts import embed_parts, partition, take_part
 from spikegcl.probes import linear_probe
-from spikegcl.propagate import ColumnMoments, Features, local_order, make_operator
+from spikegcl.propagate import local_order, make_operator
 from spikegcl.streaming import ROWS, array_in_memory, row_blocks, temporary_array
 from spikegcl.views import Piece
 

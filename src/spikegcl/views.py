@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
     from spikegcl.config import Config
     from spikegcl.encoder import View
+    from spikegcl.features import Features
     from spikegcl.model import SpikeGCL
-    from spikegcl.propagate import Features, Operator
+    from spikegcl.propagate import Operator
 
 # P X of the clean graph is kept over epochs when it is smaller than this (bytes): it saves a product per embedding.
 KEEP_PROPAGATED = 2**29
