@@ -10,6 +10,7 @@ five starts. Finished seeds are not run again.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import math
 import statistics
@@ -42,18 +43,16 @@ def comparator(graph: Graph, config: Config, seed: int) -> float:
     torch.manual_seed(seed)
     split, model = make_split(graph, seed), PaperLoop(config, graph, "sparse")
     optimiser = torch.optim.AdamW(model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
-    best = (-1.0, 0.0)
+    best, accuracy = -1.0, 0.0
     for _ in range(config.epochs):
         model.train_epoch(optimiser)
         spikes = model.embed().numpy() > 0
-        one, several = (
-            linear_probe(
-                pack(spikes), graph.labels, split, kind="paper", bits=spikes.shape[1], seed=seed, repeats=repeats
-            )
-            for repeats in (1, REPEATS)
+        probe = functools.partial(
+            linear_probe, pack(spikes), graph.labels, split, kind="paper", bits=spikes.shape[1], seed=seed
         )
-        best = max(best, (one.val_accuracy, several.test_accuracy), key=lambda pair: pair[0])
-    return best[1]
+        if (validation := probe().val_accuracy) > best:
+            best, accuracy = validation, probe(repeats=REPEATS).test_accuracy
+    return accuracy
 
 
 def compare(rows: list[dict]) -> str:
