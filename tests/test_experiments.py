@@ -451,7 +451,7 @@ def test_a_frontier_is_drawn_from_codes_floors_and_signed_floats(rows):
     signed = method_cell(measures.signs, "dgi", "cora", choice, bits=list(frontier.QUICK_BITS))
     for seed, value in enumerate((0.8, 0.9)):
         write_row(rows, signed, {"points": {"64": {"test_accuracy": value}}}, seed)
-    table, figure = frontier.draw(choice, rows)
+    table, gain, figure = frontier.draw(choice, rows)
     assert [list(line) for line in table.lines] == [
         ["cora", "spikegcl", "70.0 ± 0.0 (1)", ""],
         ["cora", "untrained", "60.0 ± 0.0 (1)", ""],
@@ -460,6 +460,14 @@ def test_a_frontier_is_drawn_from_codes_floors_and_signed_floats(rows):
         ["cora", "dgi+sign", "85.0 ± 7.1 (2)", ""],
     ]
     assert figure.name == "frontier-cora"
+    assert [list(line) for line in gain.lines] == [["cora", "+15.0 (untrained, 1)", ""], ["mean", "+15.0", ""]]
+
+
+def test_compact_is_compared_with_the_best_floor_over_the_seeds_both_have():
+    curves = {"compact": {64: [0.8, 0.9, 0.1], 32: [0.5]}, "itq": {64: [0.7, 0.9]}, "projection": {64: [0.6, 0.7, 0.8]}}
+    (record,) = frontier._gains("cora", curves)
+    assert (record["bits"], record["floor"], record["seeds"]) == (64, "itq", 2)
+    assert record["gain"] == pytest.approx(5)
 
 
 @pytest.mark.parametrize(
