@@ -50,6 +50,7 @@ def measure(side: str, name: str, repeats: int, settings: list[str]) -> dict:
     if side != "ours":
         from benchmarks.paper_loop import PaperLoop
     from spikegcl.memory import peak_mb
+    from spikegcl.protocol import versions
 
     libraries = psutil.Process().memory_info().rss / 2**20
     graph, config = graph_and_config(name, settings)
@@ -78,6 +79,7 @@ def measure(side: str, name: str, repeats: int, settings: list[str]) -> dict:
         "libraries_mb": libraries,
         "peak_mb": peak_mb(),
         "threads": torch.get_num_threads(),
+        "versions": versions(),
     }
 
 

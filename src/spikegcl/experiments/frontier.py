@@ -23,7 +23,7 @@ ENOUGH = 1024  # bits after which closed forms have nothing left to gain
 GRAPHS = ("cora", "citeseer", "pubmed", "computers", "photo", "cs", "physics")
 FLOORS = ("untrained", "projection")
 FLOOR_OF = {"spikegcl": "untrained", "compact": "projection"}  # every row has it at its number of bits
-CLOSED_FORMS = ("untrained", "projection", "pca-projection", "itq", "ppr-itq")
+ALL_FLOORS = (*FLOORS, "pca-projection", "itq", "ppr-itq")  # these have rows of their own
 
 Series = dict[int, list[float]]  # test accuracies of the seeds, by bits
 
@@ -109,7 +109,7 @@ def _gains(dataset: str, curves: dict[str, Series]) -> list[dict[str, Any]]:
     """How far compact is ahead of the best floor with as many bits, in points, over the seeds that both have."""
     records = []
     for bits, values in sorted(curves.get("compact", {}).items()):
-        floors = {name: curves[name][bits] for name in CLOSED_FORMS if bits in curves.get(name, {})}
+        floors = {name: curves[name][bits] for name in ALL_FLOORS if bits in curves.get(name, {})}
         if floors:
             best = max(floors, key=lambda name: sum(floors[name]) / len(floors[name]))
             seeds = min(len(values), len(floors[best]))
