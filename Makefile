@@ -29,6 +29,7 @@ bench-quick: $(READY)
 published: $(READY)
 	$(PYTHON) -m benchmarks.published
 
+results: export SPIKEGCL_DATA ?= ../shared/data
 results: $(READY)
 	$(PYTHON) -m spikegcl reproduce all --draw-only --preset cpu --page docs/results.md
 

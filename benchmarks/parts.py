@@ -26,6 +26,7 @@ def measure(name: str) -> dict:
 
     from spikegcl.objectives import Margin
     from spikegcl.propagate import propagate
+    from spikegcl.protocol import versions
     from spikegcl.training import Session, reuse_freed_memory
 
     reuse_freed_memory()
@@ -56,6 +57,7 @@ def measure(name: str) -> dict:
         # every stored edge reads a row of 64 floats, an index and a value; every row is written once
         "product_gb_s": (stored * (64 * 4 + 8) + x.numel() * 4) / product / 1e9,
         "product_ms": product * 1000,
+        "versions": versions(),
     }
 
 

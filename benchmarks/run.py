@@ -12,12 +12,17 @@ import argparse
 import itertools
 import json
 import math
+import os
 import platform
 import statistics
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results" / "performance"
@@ -42,10 +47,7 @@ def child(side: str, graph: str, repeats: int, *settings: str) -> dict:
 
 def save(name: str, rows: object) -> None:
     RESULTS.mkdir(parents=True, exist_ok=True)
-    machine = {
-        "machine": platform.processor() or platform.machine(),
-        "cores": len(__import__("os").sched_getaffinity(0)),
-    }
+    machine = {"machine": platform.processor() or platform.machine(), "cores": len(os.sched_getaffinity(0))}
     (RESULTS / f"{name}.json").write_text(json.dumps({**machine, "rows": rows}, indent=1) + "\n")
 
 
@@ -74,29 +76,30 @@ def epochs(quick: bool) -> str:
     return draw_epochs(rows)
 
 
-def _over_rounds(rows: list[dict]) -> dict:
-    """One row of several: all seconds, and the mean of the peaks."""
-    seconds = {what: [value for row in rows for value in row[what]] for what in ("epoch_seconds", "embed_seconds")}
-    return seconds | {what: statistics.fmean(row[what] for row in rows) for what in ("peak_mb", "libraries_mb")}
+def medians(rows: Sequence[dict], graph: str, side: str) -> dict[str, float]:
+    """One row of the several of a graph and side: medians of the seconds, means of the peaks."""
+    own = [row for row in rows if (row["graph"], row["side"]) == (graph, side)]
+    seconds = {
+        what: statistics.median(value for row in own for value in row[what])
+        for what in ("epoch_seconds", "embed_seconds")
+    }
+    return seconds | {what: statistics.fmean(row[what] for row in own) for what in ("peak_mb", "libraries_mb")}
 
 
 def draw_epochs(rows: list[dict]) -> str:
     """The table of all graphs measured so far; a side that was not run on a graph shows a dash."""
     others, shown, ratios = SIDES[1:], [], {}
     for graph in GRAPHS:
-        own = [row for row in rows if row["graph"] == graph]
-        sides = {
-            side: _over_rounds([row for row in own if row["side"] == side]) for side in {row["side"] for row in own}
-        }
+        sides = {side: medians(rows, graph, side) for side in {row["side"] for row in rows if row["graph"] == graph}}
         if "ours" not in sides:
             continue
         cells = [graph]
         for what in ("epoch_seconds", "embed_seconds"):
-            ours = statistics.median(sides["ours"][what])
+            ours = sides["ours"][what]
             cells.append(f"{1000 * ours:.0f} ms")
             for side in others:
                 if side in sides:
-                    ratios.setdefault((what, side), []).append(statistics.median(sides[side][what]) / ours)
+                    ratios.setdefault((what, side), []).append(sides[side][what] / ours)
                 cells.append(f"{ratios[what, side][-1]:.1f}x" if side in sides else "-")
         above = {side: row["peak_mb"] - row["libraries_mb"] for side, row in sides.items()}
         cells.append(f"{sides['ours']['peak_mb']:.0f} ({above['ours']:.0f})")
@@ -156,10 +159,11 @@ def bandwidth(quick: bool) -> str:
 def whole(quick: bool) -> str:
     """The command a user types, probes included, against the comparator doing the same."""
     name, count = ("photo", 3) if quick else ("computers", 20)
+    from benchmarks.published import data_root
+    from spikegcl.protocol import versions
+
     rows = []
     settings = ["--preset", "paper", "--probe", "paper", "--set", f"epochs={count}", "--force", "-o", "runs/bench"]
-    from benchmarks.published import data_root
-
     command = [sys.executable, "-m", "spikegcl", "train", name, "--data-root", str(data_root()), *settings, "--json"]
     started = time.perf_counter()
     done = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
@@ -177,7 +181,7 @@ def whole(quick: bool) -> str:
             [sys.executable, "-W", "ignore", "-c", script], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True
         )
         rows.append({"side": side, "graph": name, "seconds": float(done.stdout) * count / few, "epochs_run": few})
-    save("whole", rows)
+    save("whole", [row | {"versions": versions()} for row in rows])
     shown = [[NAMES[r["side"]], f"{r['seconds']:.1f}", f"{r['seconds'] / rows[0]['seconds']:.1f}x"] for r in rows]
     note = (
         f"Ours is the whole command: start of the process, {count} epochs, floors, run folder, report; ratios are to "
@@ -232,6 +236,10 @@ def main() -> None:
         if not options.quick:
             RESULTS.mkdir(parents=True, exist_ok=True)
             (RESULTS / f"{name}.md").write_text(text)
+    if not options.quick:
+        from benchmarks import plots
+
+        plots.main()
 
 
 if __name__ == "__main__":

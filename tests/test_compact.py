@@ -139,6 +139,13 @@ def test_one_real_column_gives_codes_that_tell_values_apart():
     assert len(np.unique(codes, axis=0)) > 30
 
 
+@pytest.mark.parametrize("value", [1.0, 0.3], ids=["words", "real"])
+def test_features_that_tell_no_nodes_apart_are_named(graph, value, caplog):
+    codes = train(replace(graph, features=np.full((graph.num_nodes, 9), value, np.float32)), COMPACT, seed=0).codes
+    assert "alike for all nodes" in caplog.text
+    assert (codes == codes[0]).all()
+
+
 @pytest.mark.parametrize("tau", [1.0, 2.0])
 def test_a_membrane_with_memory_also_fires_at_its_share(graph, tau):
     assert fires_as_planned(train(graph, COMPACT.replace(bits=64, tau=tau), seed=0).codes)
