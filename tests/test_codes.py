@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from spikegcl import codes as module
+from spikegcl import bits
 from spikegcl.codes import Codes, open_codes
 from spikegcl.errors import CodesError
 
@@ -241,7 +241,7 @@ def test_concatenation_keeps_only_shared_info():
 
 
 def test_firing_rates_of_many_nodes_are_counted_in_pieces(monkeypatch):
-    monkeypatch.setattr(module, "CHUNK", 4)
+    monkeypatch.setattr(bits, "COUNTED_ROWS", 4)
     codes = sample(11)
     assert np.allclose(codes.firing_rates(), codes.to_numpy().mean(0), rtol=1e-15)
 

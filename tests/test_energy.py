@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 
+from spikegcl.baselines import Shape, find_method
 from spikegcl.bits import pack
 from spikegcl.config import Config, preset
 from spikegcl.datasets import DATASETS, load_dataset
@@ -76,6 +77,19 @@ def test_operations_of_a_pass(graph, encoder, channels, moved):
         "neuron", 120 * 4 * channels, spikes=int(np.unpackbits(embed_graph(model, graph), axis=1).sum())
     )
     assert operations.spikes == sum(operations.spikes_per_step) == neuron.spikes
+
+
+def test_components_cost_the_same_whoever_reads_them(graph):
+    """The lengths of rows are propagated too, and every step encodes each component once."""
+    compact, other = preset("compact", "").replace(bits=64), find_method("ppr-itq")
+    model = train(graph, compact).model
+    lengths, components, first, _ = measure(model, graph).layers
+    entries = graph.num_edges + 120
+    assert lengths == Layer("row lengths", 0, 10 * entries * 20)
+    assert components == Layer("components", 120 * 20 * 20, 10 * entries * 20, 120 * 20)
+    assert first == Layer("layer 1", 120 * 2 * 20 * 32, 0, 2 * 120 * 20)
+    counted = other.operations(Shape.of(graph), other.settings().replace(bits=64))
+    assert counted.layers[:2] == (lengths, components)
 
 
 def test_attention_costs_more_than_the_plain_sum(graph):

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 
 from commands import FAST, options
 from spikegcl.codes import open_codes
+from spikegcl.commands.common import load
 from spikegcl.config import Config
 from spikegcl.errors import FeatureError, GraphError, ReadError
 from spikegcl.graph import Graph, Split, build_graph
@@ -96,6 +97,14 @@ def test_other_labels_and_split_beside_a_folder(files, prepared):
         read_graph(prepared, features=files[1]["features"])
 
 
+def test_a_folder_may_be_called_as_a_dataset(files, tmp_path, monkeypatch, prepared):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "digits").symlink_to(prepared)
+    graph, source = load("digits", None, None, None, None)
+    assert graph.num_nodes == open_prepared(prepared).num_nodes
+    assert source.name is None
+
+
 def test_a_folder_that_is_no_prepared_graph(tmp_path):
     with pytest.raises(ReadError, match="is a folder, and not a prepared graph"):
         read_graph(tmp_path)
@@ -155,7 +164,7 @@ def test_what_is_there_is_not_replaced_unasked(tmp_path, files, prepared):
 def test_two_preparations_do_not_share_a_folder(tmp_path):
     with (
         new_prepared(tmp_path / "g") as folder,
-        pytest.raises(GraphError, match="another process is filling"),
+        pytest.raises(GraphError, match="another process is writing"),
         new_prepared(tmp_path / "g"),
     ):
         (folder / "never").touch()

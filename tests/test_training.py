@@ -6,12 +6,15 @@ import numpy as np
 import pytest
 import torch
 
+from spikegcl import floors
+from spikegcl.baselines import find_method
 from spikegcl.config import Config, preset
 from spikegcl.datasets import load_dataset, make_split
 from spikegcl.errors import ConfigError, FeatureError, LabelError
 from spikegcl.graph import build_graph
 from spikegcl.propagate import plain_torch
 from spikegcl.protocol import firing, run_seed, summarise
+from spikegcl.runs import Source, open_run, write_run
 from spikegcl.structural import structural_features
 from spikegcl.training import Session, embed_graph, train
 
@@ -92,6 +95,52 @@ def test_selection_keeps_the_epoch_with_the_best_validation_accuracy(graph):
 def test_early_stopping_on_the_loss(graph):
     trained = train(graph, SMALL.replace(stop="loss", patience=1, epochs=50, lr=0.0, dropout=0.0), seed=0)
     assert len(trained.history) < 50
+
+
+def test_stopping_on_the_loss_does_not_listen_to_accuracy(graph):
+    config = SMALL.replace(stop="loss", patience=3, epochs=40, margin=1.0, lr=0.01)
+    alone, judged = (
+        train(graph, config.replace(select=select), seed=0, split=make_split(graph, 0))
+        for select in ("last", "validation")
+    )
+    assert [epoch.loss for epoch in alone.history] == [epoch.loss for epoch in judged.history]
+    accuracies = [epoch.val_accuracy for epoch in judged.history]
+    assert judged.epoch == 1 + int(np.argmax(accuracies))
+
+
+@pytest.mark.parametrize("threshold", [0.0, 0.05], ids=["calibrated", "given"])
+def test_training_that_learns_nothing_ends_at_the_untrained_floor(graph, threshold, tmp_path):
+    config = SMALL.replace(threshold=threshold, lr=0.0, weight_decay=0.0)
+    trained = train(graph, config, seed=0)
+    floor = floors.untrained(graph, trained.given, 0)
+    assert np.array_equal(trained.codes, floor)
+    assert np.array_equal(find_method("untrained").fit(graph, config, seed=0).codes, floor)
+    write_run(tmp_path, graph, trained, Source(), seed=0, preset="contrastive")
+    assert np.array_equal(floors.untrained(graph, open_run(tmp_path).given, 0), floor)
+
+
+def test_every_step_may_read_all_columns(graph):
+    config = SMALL.replace(grouping="all", threshold=0.0)
+    for batch_norm in (True, False):
+        assert len(train(graph, config.replace(batch_norm=batch_norm), seed=0).history) == 3
+    session = Session(graph, config, 0)
+    columns = session.whole.negative(1).columns.order
+    assert len(columns) == 4 * 32
+    assert sorted(set(columns.tolist())) == list(range(32))
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "reason"),
+    [
+        ("compact", {"grouping": "chunk"}, "grouping = all"),
+        ("compact", {"layers": 2}, "layers = 1"),
+        ("contrastive", {"objective": "clusters"}, "inputs = components"),
+        ("contrastive", {"encoder": "linear"}, "inputs = components"),
+    ],
+)
+def test_settings_that_do_not_work_together(name, changes, reason):
+    with pytest.raises(ConfigError, match=reason):
+        preset(name, "").replace(**changes)
 
 
 def test_gradient_norms_have_one_value_a_step_and_are_those_of_autograd(graph, monkeypatch):

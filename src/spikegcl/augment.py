@@ -30,6 +30,6 @@ def corrupt(
     """
     order = groups.order
     if shuffle:
-        order = torch.randperm(len(order), generator=noise.generator(key, "shuffle")).numpy()[order]
+        order = torch.randperm(groups.columns, generator=noise.generator(key, "shuffle")).numpy()[order]
     columns = Columns(order, noise.derive(key, "input"), drop)
     return View(operator.drop_edges(edge_drop, noise.derive(key, "edges")), features, columns, key, drop)

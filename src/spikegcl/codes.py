@@ -32,7 +32,6 @@ FORMAT = "spikegcl-codes"
 VERSION = 1
 RESERVED = ("format", "version", "bits", "steps", "channels", "checksum")
 # Rows counted at once for firing rates: few enough for 10 MB of temporaries and for counts that float32 holds exactly.
-CHUNK = 1 << 18
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -150,17 +149,9 @@ class Codes:
         """Spikes of every node (N)."""
         return bits.popcount(self.packed).astype(np.int64)
 
-    def firing_counts(self) -> NDArray[np.float64]:
-        """Number of nodes in which each bit is set (bits)."""
-        counts = np.zeros(self.bits)
-        for start in range(0, len(self), CHUNK):
-            part = self.packed[start : start + CHUNK]
-            counts += bits.linear_transpose(part, np.ones((len(part), 1), np.float32), self.bits)[:, 0]
-        return counts
-
     def firing_rates(self) -> NDArray[np.float64]:
         """Share of nodes in which each bit is set (bits)."""
-        return self.firing_counts() / max(len(self), 1)
+        return bits.ones_per_bit(self.packed, self.bits) / max(len(self), 1)
 
     def hamming(self, other: Codes) -> NDArray[np.int32]:
         """Differing bits of every pair: len(self) x len(other)."""

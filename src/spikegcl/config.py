@@ -101,6 +101,18 @@ class Config(Settings):
     }
     NEWER: ClassVar = {"parts": 1}
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        components = self.inputs == "components"
+        for wrong, reason in (
+            (components and self.grouping != "all", "inputs = components needs grouping = all"),
+            (components and self.layers != 1, "inputs = components needs layers = 1"),
+            (not components and self.objective == "clusters", "objective = clusters needs inputs = components"),
+            (not components and self.encoder == "linear", "encoder = linear needs inputs = components"),
+        ):
+            if wrong:
+                raise ConfigError(f"these settings do not work together: {reason}")
+
 
 # The preset `compact`, for any graph: every step reads all components of the propagated features. Its channels are
 # ITQ rotations and single columns, and each fires at a fixed share of the training graph's nodes. Training by gradients

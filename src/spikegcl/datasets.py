@@ -433,11 +433,11 @@ def make_split(graph: Graph, seed: int = 0, protocol: str | None = None) -> Spli
 def _stratified_split(labels: NDArray[np.int64], seed: int) -> Split:
     nodes = np.random.default_rng(seed).permutation(np.flatnonzero(labels >= 0))
     nodes = nodes[np.argsort(labels[nodes], kind="stable")]  # class by class, in random order inside
-    size = np.bincount(labels[nodes])
+    own = np.unique(labels[nodes], return_inverse=True)[1]
+    size = np.bincount(own)
     tenth = np.maximum(1, (size + 5) // 10)
-    own = labels[nodes]
     rank = np.arange(len(nodes)) - (np.cumsum(size) - size)[own]
     train, val = rank < tenth[own], (rank >= tenth[own]) & (rank < 2 * tenth[own])
-    if small := int(((size > 0) & (size < 3)).sum()):
+    if small := int((size < 3).sum()):
         log.warning("%d classes have fewer than three labelled nodes and are missing from test", small)
     return Split(nodes[train], nodes[val], nodes[~train & ~val])

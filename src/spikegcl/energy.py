@@ -133,6 +133,21 @@ def binary_layer(name: str, nodes: int, edges: int, width_in: int, width_out: in
     return Layer(name, nodes * width_in * width_out / WORD + 2 * nodes * width_out, edges * width_out)
 
 
+def component_layers(nodes: int, moved: int, features: int, components: int, *, unit: bool) -> list[Layer]:
+    """Propagated features projected to components, where moving a column over all hops takes ``moved`` operations.
+
+    With ``unit`` rows every column (or the sketch of wide features) is propagated once more, for the lengths.
+    """
+    from spikegcl.components import EXACT_COLUMNS, SKETCH
+
+    layers = [Layer("components", nodes * features * components, moved * components, nodes * features)]
+    if unit and features > EXACT_COLUMNS:
+        layers.insert(0, Layer("row lengths", nodes * features * SKETCH, moved * SKETCH))
+    elif unit:
+        layers.insert(0, Layer("row lengths", 0, moved * features))
+    return layers
+
+
 def count_spikes(packed: NDArray[np.uint8], steps: int, channels: int) -> tuple[int, ...]:
     """Spikes of each step over all nodes, from packed codes (uint8, N x ceil(steps * channels / 8))."""
     if channels % 8 == 0:
@@ -170,13 +185,11 @@ def count_pass(model: SpikeGCL, nodes: int, edges: int, fired: tuple[int, ...]) 
     width = len(groups.order)
     layers = []
     if model.inputs is not None:
-        taken = model.inputs.directions
-        hops = model.inputs.propagation.hops
-        layers.append(Layer("components", nodes * taken.size, hops * entries * taken.shape[1], nodes * len(taken)))
+        read = model.inputs
+        layers += component_layers(nodes, entries * read.propagation.hops, *read.directions.shape, unit=read.unit)
         moved = 0
-    layers += [
-        Layer("layer 1", matrices * nodes * width * channels + attention, entries * moved, steps * nodes * width)
-    ]
+    encoding = steps * nodes * groups.columns
+    layers += [Layer("layer 1", matrices * nodes * width * channels + attention, entries * moved, encoding)]
     layers += [
         Layer(f"layer {number}", matrices * nodes * steps * channels**2 + attention, steps * entries * channels)
         for number in range(2, len(encoder.shared) + 2)

@@ -19,6 +19,7 @@ import torch
 
 from spikegcl import closed_forms, components, objectives, training, views
 from spikegcl.config import Config, fit_to_graph
+from spikegcl.errors import ConfigError
 from spikegcl.features import Columns, Features, block_linear, group_linear
 from spikegcl.floors import CHUNK
 from spikegcl.fused import Affine, activate, score_spikes
@@ -104,6 +105,8 @@ class Estimate:
 
 def estimate(graph: Graph, config: Config, machine: Machine | None = None) -> Estimate:
     """Memory, time and size of training ``config`` on ``graph``; the machine is probed unless it is given."""
+    if config.parts > 1:
+        raise ConfigError("estimates are of a graph in one piece; leave parts out (docs/scale.md has what they save)")
     machine = machine or probe_machine()
     config = fit_to_graph(config, graph)
     if config.inputs == "components":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import itertools
 import math
@@ -83,6 +84,7 @@ def _save_array(path: Path, array: NDArray[Any]) -> None:
 @torch.no_grad()
 def currents(model: SpikeGCL, graph: Graph) -> Floats:
     """What the neurons of every node receive at every step: N x T x H, the input of the exported NIR graph."""
+    model = copy.deepcopy(model).cpu()
     operator = make_operator(graph, model.encoder.operator_kind)
     view = clean_view(operator, Features(model.prepare(graph)), model.encoder.groups)
     with model.frozen():
@@ -197,7 +199,7 @@ class _OnnxBuilder:
 
     def __init__(self, model: SpikeGCL) -> None:
         self.onnx = _package("onnx", "spikegcl[export]")
-        self.model = model
+        self.model = copy.deepcopy(model).cpu()
         self.nodes: list[Any] = []
         self.constants: dict[str, Any] = {}
 

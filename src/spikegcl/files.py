@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from spikegcl.errors import SpikeGCLError
+
 
 @contextlib.contextmanager
 def written_atomically(path: Path) -> Iterator[Path]:
@@ -29,3 +31,19 @@ def write_text(path: Path, text: str) -> None:
     """Write a text file atomically."""
     with written_atomically(path) as temporary:
         temporary.write_text(text, "utf-8")
+
+
+@contextlib.contextmanager
+def locked(folder: Path, error: type[SpikeGCLError]) -> Iterator[None]:
+    """Keep other processes out of ``folder``; the lock is gone with the process, however it ends."""
+    import fcntl
+
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise error(f"another process is writing {folder}; wait for it or choose another name") from None
+        yield
+    finally:
+        os.close(handle)

@@ -18,18 +18,25 @@ if TYPE_CHECKING:
     from spikegcl.config import Config
     from spikegcl.graph import Graph
 
-CHUNK = 256  # columns projected at a time
+CHUNK = 256  # columns projected at a time, fewer if these take more than
+CHUNK_BYTES = 2**28
 
 
 def untrained(graph: Graph, config: Config, seed: int) -> NDArray[np.uint8]:
-    """The encoder as initialised, its running statistics moved by as many passes as training has epochs (packed).
+    """Codes of the encoder before training (packed); ``config`` as it was given for training, not as it was settled."""
+    return untrained_session(graph, config, seed).embed()
 
-    One that reads components has random directions of them, cut at their medians.
+
+def untrained_session(graph: Graph, config: Config, seed: int, device: torch.device | str = "cpu") -> Session:
+    """The encoder as initialised, its running statistics moved by as many passes as training has epochs.
+
+    One that reads components has random directions of them, cut at their medians. A threshold that training calibrates
+    is calibrated here too, by the same passes.
     """
-    session = Session(graph, config, seed, start=False)
-    if session.config.batch_norm:
+    session = Session(graph, config, seed, device, start=False)
+    if config.batch_norm:
         session.warm_up(config.epochs)
-    return session.embed()
+    return session
 
 
 def projection(graph: Graph, bits: int, seed: int) -> NDArray[np.uint8]:
@@ -47,14 +54,15 @@ def projection(graph: Graph, bits: int, seed: int) -> NDArray[np.uint8]:
     operator = make_operator(graph)
     twice = propagate(operator, operator.reach[:, None])
     rng = np.random.default_rng(noise.derive(seed, "projection"))
-    matrix = np.empty((count, bits), bool)
-    for first in range(0, bits, CHUNK):
-        weight = (rng.standard_normal((width, min(CHUNK, bits - first))) * scale[:, None]).astype(np.float32)
+    packed = np.empty((count, (bits + 7) // 8), np.uint8)
+    chunk = min(CHUNK, max(8, CHUNK_BYTES // (4 * count) // 8 * 8))
+    for first in range(0, bits, chunk):
+        weight = (rng.standard_normal((width, min(chunk, bits - first))) * scale[:, None]).astype(np.float32)
         x = torch.from_numpy(np.ascontiguousarray(features @ weight))
         x = propagate(operator, propagate(operator, x)) - twice * torch.from_numpy((mean @ weight).astype(np.float32))
         values = x.numpy()
-        matrix[:, first : first + weight.shape[1]] = values > np.median(values, axis=0)
-    return pack(matrix)
+        packed[:, first // 8 : (first + chunk) // 8] = sign_at_median(values)
+    return packed
 
 
 def sign_at_median(values: NDArray[np.floating]) -> NDArray[np.uint8]:

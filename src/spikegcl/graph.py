@@ -25,6 +25,7 @@ log = logging.getLogger("spikegcl")
 SPARSE_BELOW = 0.25
 PARTS = ("train", "val", "test")
 IDS_AT_ONCE = 1 << 16
+CLASS_NUMBERS = 1 << 16  # integer labels up to here, or up to the number of nodes, are taken as class numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -352,14 +353,22 @@ def check_features(features: Any, count: int) -> Any:
 
 
 def encode_labels(labels: Any, count: int) -> tuple[NDArray[np.int64], tuple[str, ...] | None]:
-    """Labels as integers with -1 for unknown. Names (anything but integers) become classes in sorted order."""
+    """Labels as integers with -1 for unknown.
+
+    Names (anything but integers), and integers too large to be class numbers, become classes in sorted order.
+    """
     values = np.asarray(labels)
     if values.ndim != 1 or len(values) != count:
         raise LabelError(f"labels must be one value per node: got shape {values.shape} for {count} nodes")
-    if values.dtype.kind in "iub":
-        return np.where(values < 0, -1, values).astype(np.int64), None
     if values.dtype.kind == "f" and np.all(np.isnan(values) | (values == np.floor(values))):
-        return np.where(np.isnan(values) | (values < 0), -1, np.nan_to_num(values)).astype(np.int64), None
+        values = np.where(np.isnan(values), -1, values).astype(np.int64)
+    if values.dtype.kind in "iub":
+        numbers = np.where(values < 0, -1, values).astype(np.int64)
+        if numbers.max(initial=-1) < max(count, CLASS_NUMBERS):
+            return numbers, None
+        classes, encoded = np.unique(numbers[numbers >= 0], return_inverse=True)
+        numbers[numbers >= 0] = encoded
+        return numbers, tuple(map(str, classes.tolist()))
     unknown = np.array([value is None or value == "" or value != value for value in values])
     names = np.array(["" if missing else str(value) for value, missing in zip(values, unknown, strict=True)])
     classes, encoded = np.unique(names[~unknown], return_inverse=True)

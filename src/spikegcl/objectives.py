@@ -133,10 +133,12 @@ class Clusters:
         self.session, config, model = session, session.config, session.model
         device = model.head.device
         self.inputs = torch.from_numpy(session.scores).to(device)
-        self.targets = _cluster(self.inputs, session.seed)
+        count, some = len(self.inputs), noise.generator(session.seed, "sample")
+        sample = self.inputs[torch.randperm(count, generator=some)[:SAMPLE].to(device)]
+        self.targets = _cluster(sample[:, :CLUSTERED], session.seed)
         sizes = [len(target.centres) for target in self.targets]
         self.maps = [torch.zeros(model.bits + 1, size, device=device).requires_grad_() for size in sizes]
-        self.thresholds = exceeded_by(self._current(self.inputs[:SAMPLE]).detach(), session.rates.flatten())
+        self.thresholds = exceeded_by(self._current(sample).detach(), session.rates.flatten())
         rates: list[dict[str, Any]] = [
             {"params": [model.encoder.first.weight], "lr": config.lr},
             {"params": self.maps, "lr": MAP_RATE * config.lr},
@@ -214,12 +216,10 @@ def _restore_optimiser(optimiser: torch.optim.Optimizer, state: dict[str, Tensor
     optimiser.load_state_dict(held)
 
 
-def _cluster(scores: Tensor, seed: int) -> list[Clustering]:
-    """Clusterings at every level that leaves ten nodes a cluster; at least one. Made from at most SAMPLE nodes."""
+def _cluster(rows: Tensor, seed: int) -> list[Clustering]:
+    """Clusterings at every level that leaves ten nodes a cluster; at least one."""
     from sklearn.cluster import MiniBatchKMeans
 
-    sample = torch.randperm(len(scores), generator=noise.generator(seed, "sample"))[:SAMPLE].to(scores.device)
-    rows = scores[sample, :CLUSTERED]
     levels = [level for level in LEVELS if 10 * level <= len(rows)] or [min(2, len(rows))]
     state, found = noise.derive(seed, "clusters"), []
     for level in levels:

@@ -18,7 +18,6 @@ The folder is filled under another name and renamed when it is complete: what ca
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -31,7 +30,7 @@ import pyarrow as pa
 import scipy.sparse as sp
 
 from spikegcl.errors import GraphError, ReadError
-from spikegcl.files import write_text
+from spikegcl.files import locked, write_text
 from spikegcl.graph import PARTS, Graph, Split, content_hash
 
 if TYPE_CHECKING:
@@ -110,7 +109,7 @@ def new_prepared(path: Path, *, force: bool = False) -> Iterator[Path]:
     partial = path.with_name(f".{path.name}.partial")
     try:
         partial.mkdir(parents=True, exist_ok=True)
-        with _locked(partial):
+        with locked(partial, GraphError):
             for left in partial.iterdir():
                 shutil.rmtree(left) if left.is_dir() else left.unlink()
             try:
@@ -122,18 +121,6 @@ def new_prepared(path: Path, *, force: bool = False) -> Iterator[Path]:
                 shutil.rmtree(partial, ignore_errors=True)
     except OSError as error:
         raise GraphError(f"cannot write the prepared graph {path}: {error}") from error
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError:
-        raise GraphError(f"another process is filling {folder}; wait for it or choose another name") from None
-    finally:
-        os.close(handle)
 
 
 def write_manifest(

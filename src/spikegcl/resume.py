@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("spikegcl")
 
 FOLDER = "unfinished"
+SCORES = ("best", "since", "kept_epoch", "kept_score")  # of Progress, beside weights and history
 FORMAT = "spikegcl-checkpoint"
 
 
@@ -96,7 +97,7 @@ class Checkpoints:
         """Write a checkpoint if it is time for one."""
         if time.monotonic() - self._last < self.seconds:
             return
-        state = {name: getattr(progress, name) for name in ("best", "since", "kept_epoch", "seconds")}
+        state = {name: getattr(progress, name) for name in (*SCORES, "seconds")}
         state["history"] = [asdict(epoch) for epoch in progress.history]
         tensors = {"model": model.state_dict(), "objective": objective.state()}
         if progress.kept_epoch != len(progress.history):
@@ -132,7 +133,8 @@ class Checkpoints:
                 part, _, rest = name.partition("/")
                 parts[part][rest] = value
             progress.history = [Epoch(**epoch) for epoch in state["history"]]
-            progress.best, progress.since, progress.kept_epoch = state["best"], state["since"], state["kept_epoch"]
+            for name in SCORES:
+                setattr(progress, name, state[name])
             progress.seconds.update(state["seconds"])
             progress.kept = parts["kept"] or parts["model"]
             model.load_state_dict(parts["model"])

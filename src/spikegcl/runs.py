@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import os
 import shutil
 import tomllib
 from dataclasses import asdict, dataclass
@@ -18,7 +17,7 @@ from spikegcl.checkpoint import load_model, model_hash, save_model
 from spikegcl.codes import Codes, open_codes
 from spikegcl.config import Config, from_mapping
 from spikegcl.errors import RunError, SpikeGCLError
-from spikegcl.files import write_text
+from spikegcl.files import locked, write_text
 from spikegcl.resume import FOLDER, holds_work
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ def new_run(path: Path, *, force: bool = False, resume: bool = False) -> Iterato
     partial = path.with_name(f".{path.name}.unfinished")
     try:
         partial.mkdir(parents=True, exist_ok=True)
-        with _locked(partial):
+        with locked(partial, RunError):
             for leftover in partial.rglob(".*"):  # of a process that was killed while writing it
                 leftover.unlink()
             if not resume:
@@ -95,25 +94,9 @@ def _clear(partial: Path, force: bool) -> None:
         shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
 
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Keep other processes out of ``folder``; the lock is gone with the process, however it ends."""
-    import fcntl
-
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RunError(f"another process is writing {folder}; wait for it or choose another name") from None
-        yield
-    finally:
-        os.close(handle)
-
-
 def write_run(folder: Path, graph: Graph, trained: Trained, source: Source, *, seed: int, preset: str) -> None:
     """Write one trained seed into a run folder."""
-    run = {"preset": preset, "seed": seed, "epoch": trained.epoch}
+    run = {"preset": preset, "seed": seed, "epoch": trained.epoch, "calibrated": trained.given.threshold == 0}
     _write_common(folder, graph, source, run, trained.config, trained.history)
     save_model(trained.model, folder / "model.safetensors", graph.columns)
     make_codes(trained.codes, graph, trained.model).save(folder / "codes.arrow")
@@ -168,13 +151,19 @@ def make_codes(packed: Any, graph: Graph, model: SpikeGCL) -> Codes:
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run folder, opened."""
+    """A finished run folder, opened. ``calibrated``: training chose the threshold of ``config``."""
 
     path: Path
     config: Config
     source: Source
     seed: int
     graph_hash: str
+    calibrated: bool = False
+
+    @property
+    def given(self) -> Config:
+        """The settings before training settled them, as far as an untrained encoder differs by them."""
+        return self.config.replace(threshold=0.0) if self.calibrated else self.config
 
     @property
     def metrics(self) -> dict[str, Any]:
@@ -200,8 +189,10 @@ def open_run(path: Path) -> Run:
                 "open its codes.arrow or embedding.npy instead"
             )
         place = {key: value for key, value in tables["graph"].items() if key != "hash"}
+        run = tables["run"]
         return Run(
-            path, from_mapping(tables["settings"]), Source(**place), tables["run"]["seed"], tables["graph"]["hash"]
-        )
+            path, from_mapping(tables["settings"]), Source(**place), run["seed"], tables["graph"]["hash"],
+            run.get("calibrated", False),
+        )  # fmt: skip
     except (OSError, KeyError, TypeError, tomllib.TOMLDecodeError) as error:
         raise RunError(f"{path} is not a complete run folder: {error}") from None

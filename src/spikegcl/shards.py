@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from spikegcl.bits import ones_per_bit
 from spikegcl.codes import Codes, as_id_column, check_unique, open_codes
 from spikegcl.errors import CodesError
 from spikegcl.files import write_text
@@ -104,8 +105,8 @@ class Shards:
 
     def firing_rates(self) -> NDArray[np.float64]:
         """Share of nodes in which each bit is set (bits)."""
-        counts = np.sum([part.firing_counts() for part in self.parts], axis=0)
-        return counts / max(len(self), 1)  # type: ignore[no-any-return]
+        counts = sum((ones_per_bit(part.packed, part.bits) for part in self.parts), np.zeros(self.bits, np.int64))
+        return counts / max(len(self), 1)
 
     def check_ids(self) -> None:
         """Find an id that is in two parts."""

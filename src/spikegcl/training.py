@@ -62,13 +62,15 @@ class Epoch:
 class Progress:
     """Where the loop stands between two epochs; model and objective have the rest of what later epochs depend on.
 
-    ``kept`` are weights and statistics after epoch ``kept_epoch``, the one to return. ``best`` is the highest score so
-    far (validation accuracy, or the negative loss) and ``since`` the number of epochs since then.
+    ``kept`` are weights and statistics after epoch ``kept_epoch``, the one to return, and ``kept_score`` its validation
+    accuracy if that decides. ``best`` is the highest score early stopping has seen (validation accuracy, or the
+    negative loss) and ``since`` the number of epochs since then.
     """
 
     kept: dict[str, torch.Tensor]
     seconds: dict[str, float]
     kept_epoch: int = 0
+    kept_score: float = -math.inf
     best: float = -math.inf
     since: int = 0
     history: list[Epoch] = field(default_factory=list)
@@ -78,12 +80,13 @@ class Progress:
 class Trained:
     """A finished training: the model, its codes on the training graph, and how it went.
 
-    ``codes`` is uint8, N x ceil(bits / 8). ``config`` has everything settled (steps, threshold). ``epoch`` is the
-    epoch whose codes these are, ``seconds`` the time spent in train, embed and probe.
+    ``codes`` is uint8, N x ceil(bits / 8). ``config`` has everything settled (steps, threshold) that ``given`` left
+    open. ``epoch`` is the epoch whose codes these are, ``seconds`` the time spent in train, embed and probe.
     """
 
     model: SpikeGCL
     config: Config
+    given: Config
     codes: NDArray[np.uint8]
     epoch: int
     history: list[Epoch]
@@ -278,7 +281,7 @@ def train(
     of training and validation nodes. ``checkpoints`` are written after epochs, and the newest of this seed is taken
     up: whoever gives them sees to it that graph, config and device are those they were written with.
     """
-    config = config or preset("compact", graph.name)
+    config = given = config or preset("compact", graph.name)
     judged = "validation" in (config.select, config.stop)
     if judged and (graph.labels is None or split is None):
         raise LabelError("selecting or stopping by validation accuracy needs labels and a split; set select=last")
@@ -308,12 +311,12 @@ def train(
             )
             clock.lap("probe")
         progress.history.append(Epoch(epoch, loss, seconds, accuracy, norms))
-        score = -loss if accuracy is None else accuracy
+        score = accuracy if accuracy is not None and config.stop == "validation" else -loss
         progress.since = 0 if score > progress.best else progress.since + 1
-        if progress.since == 0 or config.select == "last":
-            progress.kept_epoch = epoch
-            progress.kept = {name: value.clone() for name, value in model.state_dict().items()}
         progress.best = max(progress.best, score)
+        if config.select == "last" or (accuracy is not None and accuracy > progress.kept_score):
+            progress.kept_epoch, progress.kept_score = epoch, -math.inf if accuracy is None else accuracy
+            progress.kept = {name: value.clone() for name, value in model.state_dict().items()}
         if checkpoints is not None:
             checkpoints.save(seed, model, objective, progress)
         if on_epoch is not None:
@@ -322,7 +325,7 @@ def train(
     model.load_state_dict(progress.kept)
     codes = session.embed()
     clock.lap("embed")
-    return Trained(model, config, codes, progress.kept_epoch, progress.history, clock.seconds)
+    return Trained(model, config, given, codes, progress.kept_epoch, progress.history, clock.seconds)
 
 
 def _start_with_first(model: SpikeGCL, objective: Objective, progress: Progress) -> Progress:

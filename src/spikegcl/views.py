@@ -50,7 +50,7 @@ class Piece:
         """The view that is embedded, with P X kept where it will be used and fits."""
         encoder = self.model.encoder
         view = replace(clean_view(self.operator, self.features, encoder.groups), own=self.own)
-        count, width = self.features.shape
+        count, width = self.features.shape[0], len(encoder.groups.order)
         if encoder.propagates_first and count * width * 4 <= KEEP_PROPAGATED:
             view = replace(view, kept=propagate(self.operator, self.features.gather(view.columns, 0, width)))
         return view

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, ClassVar
 from spikegcl import closed_forms, floors
 from spikegcl.baselines import Fitted, Method, Shape, spikegcl
 from spikegcl.closed_forms import ClosedForm
-from spikegcl.components import EXACT_COLUMNS, SKETCH, Propagation, component_count, fit_components
+from spikegcl.components import Propagation, component_count, fit_components
 from spikegcl.config import Config, preset
-from spikegcl.energy import Layer, Operations, count
+from spikegcl.energy import Layer, Operations, component_layers, count
 from spikegcl.settings import Settings
-from spikegcl.training import Clock, Session
+from spikegcl.training import Clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,9 +42,7 @@ def fit_untrained(
     device: str = "cpu",
 ) -> Fitted:
     clock = Clock()
-    session = Session(graph, settings, seed, device, start=False)
-    passes = settings.epochs if settings.batch_norm else 0
-    session.warm_up(passes)
+    session = floors.untrained_session(graph, settings, seed, device)
     codes = session.embed()
     clock.lap("embed")
     operations = count(session.model, graph, codes)
@@ -55,7 +53,7 @@ def fit_untrained(
         spikes=operations.spikes_per_step,
         operations=operations,
         seconds=clock.seconds,
-        notes=(f"gradient-free passes: {passes}",),
+        notes=(f"gradient-free passes: {settings.epochs if settings.batch_norm else 0}",),
     )
 
 
@@ -198,18 +196,10 @@ def components_parameters(shape: Shape, settings: ClosedFormSettings) -> int:
 
 
 def components_operations(shape: Shape, settings: ClosedFormSettings, spikes: tuple[int, ...] = ()) -> Operations:
-    """With unit rows every column (or the sketch of wide features) is propagated once more, for the lengths."""
     settled = settle(shape, settings)
-    hops = settled.hops * shape.entries
-    layers = [
-        Layer("components", shape.nodes * shape.features * settled.components, hops * settled.components),
-        Layer("rotation", shape.nodes * _rotated(settled) * settled.bits),
-    ]
-    if settled.unit:
-        sketched = shape.features > EXACT_COLUMNS
-        columns = SKETCH if sketched else shape.features
-        layers.insert(0, Layer("row lengths", shape.nodes * shape.features * columns * sketched, hops * columns))
-    return Operations(tuple(layers))
+    moved = settled.hops * shape.entries
+    layers = component_layers(shape.nodes, moved, shape.features, settled.components, unit=settled.unit)
+    return Operations((*layers, Layer("rotation", shape.nodes * _rotated(settled) * settled.bits)))
 
 
 def _rotated(settled: ClosedFormSettings) -> int:

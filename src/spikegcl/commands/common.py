@@ -33,14 +33,14 @@ Device = Annotated[str, typer.Option(help="torch device: cpu, cuda, ...")]
 
 def load(graph: str | None, features: Any, labels: Any, split: Any, data_root: Path | None) -> tuple[Graph, Source]:
     """A graph from a dataset's name or from files, and where it came from."""
-    from spikegcl.datasets import is_dataset, load_dataset
+    from spikegcl.datasets import load_dataset
     from spikegcl.readers import read_graph
     from spikegcl.runs import Source
     from spikegcl.structural import structural_features
 
     if graph is None:
         raise ConfigError("this run does not say where its graph came from")
-    if is_dataset(graph) and not Path(graph).is_file():
+    if names_dataset(graph):
         if features or labels or split:
             raise ConfigError(f"{graph} is a dataset with its own features and labels; leave the file options out")
         return load_dataset(graph, data_root), Source(name=graph)
@@ -48,6 +48,14 @@ def load(graph: str | None, features: Any, labels: Any, split: Any, data_root: P
     files = {"edges": graph, "features": features, "labels": labels, "split": split}
     source = Source(**{key: str(Path(value).resolve()) for key, value in files.items() if value is not None})
     return (structural_features(loaded) if loaded.features is None else loaded), source
+
+
+def names_dataset(graph: str) -> bool:
+    """Whether ``graph`` is a dataset's name, and not a file or a prepared graph that is called so."""
+    from spikegcl.datasets import is_dataset
+    from spikegcl.prepared import is_prepared
+
+    return is_dataset(graph) and not (Path(graph).is_file() or is_prepared(graph))
 
 
 def labelled(codes: Codes, labels: Path | None, split: Path | None) -> Graph:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from spikegcl.commands.common import DataRoot, Device, Features, Json, Parts, load, load_source
+from spikegcl.commands.common import DataRoot, Device, Features, Json, Parts, load, load_source, names_dataset
 from spikegcl.errors import CodesError
 
 if TYPE_CHECKING:
@@ -73,10 +73,9 @@ def embed(
 
 def _read(graph: str, features: Path | None, data_root: Path | None) -> Graph:
     """The graph as it is; whether it needs structural columns is for the model to say."""
-    from spikegcl.datasets import is_dataset
     from spikegcl.readers import read_graph
 
-    if is_dataset(graph) and not Path(graph).is_file():
+    if names_dataset(graph):
         return load(graph, features, None, None, data_root)[0]
     return read_graph(graph, features=features)
 

@@ -50,4 +50,4 @@ def estimate(
     console().print(rows)
     print("reading the graph, probes and floors take time of their own")
     if expected.peak_mb > available:
-        print("this will not fit: fewer channels or steps, or a machine with more memory")
+        print("this will not fit: train with --parts, fewer channels or steps, or on a machine with more memory")

@@ -107,6 +107,8 @@ def _may_have_labels(source: Source) -> bool:
 
 def _read_again(run: Run, codes: Codes, data_root: Path | None) -> Graph | None:
     """The graph of a run with the features it came with, if the run says where it came from."""
+    import numpy as np
+
     from spikegcl.datasets import load_dataset
     from spikegcl.readers import read_graph
 
@@ -117,7 +119,7 @@ def _read_again(run: Run, codes: Codes, data_root: Path | None) -> Graph | None:
         graph = read_graph(source.edges, features=source.features, labels=source.labels, split=source.split)
     else:
         return None
-    if graph.ids.tolist() != codes.ids.tolist():
+    if not np.array_equal(graph.ids, codes.ids):
         raise RunError(
             f"the nodes of {source.name or source.edges} are not those of the codes in {run.path}: the graph has "
             "changed since; train again, or give --labels with the code file"
@@ -139,7 +141,7 @@ def _floors(run: Run, bits: int, data_root: Path | None) -> dict[str, Packed]:
         return {}
     with console(stderr=True).status("floors"):
         return {
-            "untrained": floors.untrained(graph, run.config, run.seed),
+            "untrained": floors.untrained(graph, run.given, run.seed),
             "projection": floors.projection(graph, bits, run.seed),
         }
 

@@ -37,7 +37,7 @@ def draw(choice: Choice, rows: Rows) -> list[Table]:
     notes = [
         "Edges are directed (twice the undirected ones), without self-loops. Density is edges / nodes².",
         "'printed' is the density the paper gives for the graph; 'printed for' the graph whose density that is.",
-        "Source: 'file' was counted in the graph as loaded; 'catalogue' is the known size of data not available here.",
+        "Source: 'file' was counted in the graph as loaded; 'catalogue' is the known size of what was not counted.",
     ]
     return [plain_table("datasets", TITLE, records, notes)]
 

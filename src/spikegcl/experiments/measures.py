@@ -73,7 +73,7 @@ def similarity(
         graph, _settings(cell), cell.seed, method=cell.method, probe=probe, on_epoch=on_epoch, device=device
     )
     trained = judged.trained
-    codes = {"trained": trained.codes, "untrained": floors.untrained(graph, trained.config, cell.seed)}
+    codes = {"trained": trained.codes, "untrained": floors.untrained(graph, trained.given, cell.seed)}
     groups, bits = trained.model.encoder.groups, trained.model.bits
     cka = {
         name: group_cka(graph.features, unpack(code, bits), groups).round(4).tolist() for name, code in codes.items()

@@ -34,7 +34,6 @@ EXAMPLES, NEAREST = 6, 5
 TRUNCATIONS = 5
 CURVE_NODES = {"train": 1000, "val": 1000, "test": 12000}  # the probes of the curve take about a second at this size
 CURVE_FLOOR_BITS = 2**25  # nodes x bits up to which the floor is computed once more for the curve (a second or two)
-UNPACK_ROWS = 8192
 
 
 @dataclass(frozen=True)
@@ -145,7 +144,7 @@ class Facts:
 def gather(run: Run, graph: Graph) -> Facts:
     """Read and compute what the page of ``run`` shows."""
     codes, metrics = run.codes(), run.metrics
-    if len(codes) != graph.num_nodes or list(map(str, codes.ids)) != list(map(str, graph.ids)):
+    if not np.array_equal(codes.ids, graph.ids):
         raise RunError(
             f"{run.path} has codes of {len(codes)} nodes that are not the {graph.num_nodes} of the graph it names; "
             "restore the files it was trained on"
@@ -239,10 +238,7 @@ def _sample_split(graph: Graph, split: Split) -> Split:
 
 
 def _firing(codes: Codes) -> Firing:
-    ones = np.zeros(codes.bits, np.int64)
-    for first in range(0, len(codes), UNPACK_ROWS):
-        ones += bits.unpack(codes.packed[first : first + UNPACK_ROWS], codes.bits).sum(0, dtype=np.int64)
-    by_step = ones.reshape(codes.steps, codes.channels)
+    by_step = bits.ones_per_bit(codes.packed, codes.bits).reshape(codes.steps, codes.channels)
     return Firing(by_step / len(codes), (by_step == 0).sum(1), (by_step == len(codes)).sum(1))
 
 
