@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reference import dense_features, dense_operator
-from spikegcl.baselines import Shape, find_method
+from spikegcl.baselines import find_method
 from spikegcl.baselines.spiking_gcn import (
     Bernoulli,
     SpikingGCN,
@@ -19,7 +19,7 @@ from spikegcl.baselines.spiking_gcn import (
     mean_squared_error,
     to_unit_interval,
 )
-from spikegcl.datasets import DATASETS, load_dataset, make_split
+from spikegcl.datasets import load_dataset, make_split
 from spikegcl.errors import FeatureError
 from spikegcl.neurons import Neuron, run
 
@@ -104,10 +104,3 @@ def test_scaling_maps_columns_to_the_unit_interval():
     np.testing.assert_allclose(sparse.toarray(), [[0, 0.5, 0], [0, 1, 1]])
     signed = to_unit_interval(sp.csr_array([[0.0, -1.0], [0.0, 1.0]]), scale=True)
     np.testing.assert_allclose(signed, [[0, 0], [0, 1]])
-
-
-@pytest.mark.parametrize(("dataset", "printed"), [("computers", 7.6), ("photo", 5.9), ("cs", 102.0), ("physics", 42.0)])
-def test_parameters_are_those_printed_in_the_paper(dataset, printed):
-    info = DATASETS[dataset]
-    shape = Shape(info.nodes, info.edges, info.features, info.classes)
-    assert METHOD.parameters(shape, METHOD.settings_for("paper", dataset)) // 100 / 10 == printed
