@@ -40,10 +40,11 @@ def test_run_folder_is_complete_and_seed_zero_is_kept(run, tmp_path):
     assert (tmp_path / "r/codes.arrow").read_bytes() == (tmp_path / "single/codes.arrow").read_bytes()
 
 
-def test_same_seed_gives_identical_code_files(run, tmp_path):
+def test_same_seed_gives_identical_files(run, tmp_path):
     for name in ("a", "b"):
         assert run("train", "digits", *FAST, "--seed", 5, "-o", name)[0] == 0
-    assert (tmp_path / "a/codes.arrow").read_bytes() == (tmp_path / "b/codes.arrow").read_bytes()
+    for name in ("codes.arrow", "model.safetensors"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
 
 def test_files_with_string_ids_give_the_bits_of_the_in_memory_path(run, files):
@@ -171,6 +172,7 @@ BAD = {
         1,
         ["select=last"],
     ),
+    "unknown device": (lambda f, d: ["digits", "--device", "abacus"], 1, ["abacus", "try cpu"]),
     "unknown option": (lambda f, d: ["digits", "--stepz", "3"], 2, ["--stepz"]),
 }
 
@@ -210,13 +212,56 @@ def test_an_existing_folder_is_not_overwritten(run, tmp_path):
     assert (tmp_path / "kept/thesis.txt").read_text() == "mine"
 
 
-@pytest.mark.parametrize("damage", ["missing", "config", "model", "codes"])
+def test_a_finished_run_is_shown_when_it_is_resumed(run, tmp_path):
+    command = ["train", "digits", *FAST, "-o", "r", "--json"]
+    code, first, _ = run(*command)
+    assert code == 0
+    code, again, err = run(*command, "--resume")
+    assert (code, json.loads(again)) == (0, json.loads(first))
+    code, _, err = run(*command, "--resume", "--set", "epochs=3")
+    assert code == 1 and "exists already" in err
+
+
+def test_the_folder_one_is_in_is_no_run_folder(run, tmp_path):
+    code, _, err = run("train", "digits", *FAST, "-o", ".")
+    assert code == 1 and "inside it" in err
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_demo_replaces_its_own_runs_only(run, trained_run, tmp_path):
+    shutil.copytree(trained_run, tmp_path / "mine")
+    before = (tmp_path / "mine/codes.arrow").read_bytes()
+    code, _, err = run("demo", "-o", "mine")
+    assert code == 1 and "exists already" in err
+    assert (tmp_path / "mine/codes.arrow").read_bytes() == before
+    assert [run("demo", "-o", "new")[0] for _ in range(2)] == [0, 0]
+
+
+def test_files_go_into_folders_that_are_made_and_not_onto_folders(run, trained_run, tmp_path):
+    assert run("embed", trained_run, "-o", "deep/er/x.arrow")[0] == 0
+    assert (tmp_path / "deep/er/x.arrow").is_file()
+    code, _, err = run("embed", trained_run, "-o", "deep")
+    assert code == 1 and err.splitlines()[-1].startswith("Error: cannot write deep")
+    assert [path.name for path in tmp_path.iterdir()] == ["deep"]
+
+
+def test_ids_are_numbers_only_as_numbers_are_written(run, tmp_path):
+    assert run("train", "digits", *FAST, "-o", "r", "--no-report")[0] == 0
+    assert run("search", "r", "--id", "7")[0] == 0
+    for key in ("007", "--3"):
+        code, _, err = run("search", "r", f"--id={key}")
+        assert code == 1 and f"no code has the id '{key}'" in err and "ids look like 0" in err
+
+
+@pytest.mark.parametrize("damage", ["missing", "config", "model", "codes", "metrics"])
 def test_damaged_runs_are_named(run, trained_run, tmp_path, damage):
     if damage != "missing":
         shutil.copytree(trained_run, "r")
-        target = {"config": "config.toml", "model": "model.safetensors", "codes": "codes.arrow"}[damage]
+        target = {"config": "config.toml", "model": "model.safetensors", "codes": "codes.arrow"}.get(
+            damage, "metrics.json"
+        )
         (tmp_path / "r" / target).write_bytes(b"\x00broken")
-    command = ["probe", "r"] if damage == "codes" else ["embed", "r", "-o", "x.arrow"]
+    command = {"codes": ["probe", "r"], "metrics": ["report", "r"]}.get(damage, ["embed", "r", "-o", "x.arrow"])
     code, _, err = run(*command)
     assert code == 1
     assert "Traceback" not in err

@@ -142,7 +142,7 @@ def test_one_real_column_gives_codes_that_tell_values_apart():
 @pytest.mark.parametrize("value", [1.0, 0.3], ids=["words", "real"])
 def test_features_that_tell_no_nodes_apart_are_named(graph, value, caplog):
     codes = train(replace(graph, features=np.full((graph.num_nodes, 9), value, np.float32)), COMPACT, seed=0).codes
-    assert "alike for all nodes" in caplog.text
+    assert "all nodes have the same code" in caplog.text
     assert (codes == codes[0]).all()
 
 

@@ -126,6 +126,14 @@ def test_one_bit_layers_by_the_papers_formula():
     assert energy(Operations((layer,)), constants=UNITS) == 10 * 64 * 4 / 64 + 2 * 10 * 4 + 30 * 4
 
 
+def test_columns_are_matched_by_name(graph):
+    names = [f"column {number}" for number in range(20)]
+    named = graph.with_features(graph.features, names)
+    turned = graph.with_features(graph.features[:, ::-1], names[::-1])
+    model = train(named, preset("compact", "").replace(bits=64)).model
+    assert measure(model, turned, names).spikes_per_step == measure(model, named, names).spikes_per_step
+
+
 def test_command(run, trained_run):
     code, out, _ = run("energy", trained_run, "--mac", 1, "--sop", 2, "--json")
     document = json.loads(out)

@@ -360,6 +360,17 @@ def test_an_accuracy_table_shows_printed_ours_and_floor(rows):
     assert records["ggd", "citeseer"]["paper"] == "75.5 ± 0.1"
 
 
+def test_a_table_shows_rows_of_another_preset_rather_than_none(rows):
+    cpu, paper_ = (accuracy.accuracy_cell("bgrl", "cora", Choice(preset=name)) for name in ("cpu", "paper"))
+    write_row(rows, cpu, result(0.85, 0.8, dimensions=512))
+    (table,) = find_experiment("citation").draw(Choice(), rows)
+    assert column(table, "cora")["BGRL"] == "87.3 ± 0.1 / 85.0 ± 0.0 (1) / 80.0"
+    assert "BGRL cora: settings are those of preset cpu." in table.notes
+    write_row(rows, paper_, result(0.87, 0.8, dimensions=512))
+    (table,) = find_experiment("citation").draw(Choice(), rows)
+    assert column(table, "cora")["BGRL"] == "87.3 ± 0.1 / 87.0 ± 0.0 (1) / 80.0"
+
+
 def test_a_chosen_dataset_is_shown_beside_those_of_the_table(rows):
     (table,) = find_experiment("table1").draw(Choice(datasets=("cora",)), rows)
     assert list(table.columns[4:]) == [*paper.datasets("table1"), "cora"]
@@ -551,6 +562,7 @@ def test_reproduce_runs_draws_and_goes_on(run, tmp_path):
         (["table1", "--preset", "papre"], "choose one of paper"),
         (["table1", "--methods", "gcm"], "no method is called 'gcm'"),
         (["table1", "--datasets", "corra", "--methods", "gcn"], "no dataset is called 'corra'"),
+        (["table1", "--datasets", "cora", "--data-root", "nowhere"], "not at hand: cora; give --data-root"),
     ],
 )
 def test_wrong_choices_are_explained(run, arguments, message):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
@@ -193,6 +194,13 @@ def test_ids_must_be_one_per_node_and_unique():
         build_graph(TRIANGLE, ids=[1, "1", "b"])
 
 
+def test_names_of_a_table_are_kept():
+    table = pd.DataFrame({"b": [1.0, 2, 3], "a": [0.5, 0, 1]})
+    assert build_graph(TRIANGLE, table).columns == ("b", "a")
+    assert build_graph(TRIANGLE, table, columns=["x", "y"]).columns == ("x", "y")
+    assert build_graph(TRIANGLE, table.set_axis([0, 1], axis=1)).columns is None
+
+
 def test_column_names():
     features = np.ones((3, 2))
     assert build_graph(TRIANGLE, features, columns=["a", "b"]).columns == ("a", "b")
@@ -209,6 +217,7 @@ def test_column_names():
         ([True, False, True], [1, 0, 1], None),
         ([1.0, np.nan, 3.0], [1, -1, 3], None),
         ([10**12, -1, 7], [1, -1, 0], ("7", "1000000000000")),
+        ([1990, 1992, 1990], [0, 1, 0], ("1990", "1992")),
         (["b", "", "a"], [1, -1, 0], ("a", "b")),
         (np.array(["x", None, "x"], object), [0, -1, 0], ("x",)),
         ([0.5, 1.5, np.nan], [0, 1, -1], ("0.5", "1.5")),

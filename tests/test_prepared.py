@@ -157,7 +157,7 @@ def test_what_is_there_is_not_replaced_unasked(tmp_path, files, prepared):
     save_prepared(files[0], prepared, force=True)
     (tmp_path / "other").mkdir()
     (tmp_path / "other/file").touch()
-    with pytest.raises(GraphError, match="not a prepared graph, choose another name"):
+    with pytest.raises(GraphError, match="choose another name, it is not a prepared graph"):
         save_prepared(files[0], tmp_path / "other", force=True)
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FORMAT = "spikegcl-model"
-VERSION = "1"
+VERSION = 2
 INPUTS = "inputs."  # names of the arrays that make the encoder's inputs
 
 
@@ -43,13 +43,12 @@ def save_model(model: SpikeGCL, path: Path, columns: tuple[str, ...] | None = No
     meta = {
         "format": FORMAT,
         "version": VERSION,
-        "config": json.dumps(dataclasses.asdict(model.config)),
-        "columns": json.dumps(columns),
+        "config": dataclasses.asdict(model.config),
+        "columns": columns,
+        "inputs": None if model.inputs is None else model.inputs.constants(),
     }
-    if model.inputs is not None:
-        meta["inputs"] = json.dumps(model.inputs.constants())
-    with written_atomically(path) as temporary:
-        temporary.write_bytes(save(tensors, meta))
+    with written_atomically(path) as temporary:  # a single key: safetensors writes several in any order
+        temporary.write_bytes(save(tensors, {"spikegcl": json.dumps(meta)}))
 
 
 def load_model(path: Path) -> tuple[SpikeGCL, tuple[str, ...] | None]:
@@ -60,7 +59,7 @@ def load_model(path: Path) -> tuple[SpikeGCL, tuple[str, ...] | None]:
         raise RunError(f"there is no model file {path}; is this a run folder made by `spikegcl train`?")
     try:
         with safe_open(str(path), "pt") as file:
-            meta = file.metadata() or {}
+            meta = json.loads((file.metadata() or {}).get("spikegcl", "{}"))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         if meta.get("format") != FORMAT or meta.get("version") != VERSION:
             raise RunError(
@@ -68,14 +67,14 @@ def load_model(path: Path) -> tuple[SpikeGCL, tuple[str, ...] | None]:
             )
         groups = Groups(tensors.pop("groups.order").numpy(), tensors.pop("groups.bounds").numpy())
         arrays = {name: tensors.pop(name).numpy() for name in list(tensors) if name.startswith(INPUTS)}
-        model = SpikeGCL(from_mapping(json.loads(meta["config"])), groups)
+        model = SpikeGCL(from_mapping(meta["config"]), groups)
         if arrays:
             from spikegcl.components import Components
 
             named = {name.removeprefix(INPUTS): array for name, array in arrays.items()}
-            model.inputs = Components.restore(named, json.loads(meta["inputs"]))
+            model.inputs = Components.restore(named, meta["inputs"])
         model.load_state_dict(tensors)
-        columns = json.loads(meta["columns"])
+        columns = meta["columns"]
     except (SafetensorError, KeyError, ValueError, RuntimeError) as error:
         raise RunError(f"{path} cannot be read as a model: {error}; train again or restore the file") from None
     return model, None if columns is None else tuple(columns)

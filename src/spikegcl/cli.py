@@ -53,6 +53,7 @@ def main() -> None:
     """Entry point: errors a user can act on end in one paragraph and exit code 1, wrong usage in exit code 2."""
     level = logging.INFO if os.environ.get("RANK", "0") == "0" else logging.ERROR
     logging.basicConfig(level=level, format="%(message)s", stream=sys.stderr)
+    logging.getLogger("faiss").setLevel(logging.WARNING)  # it tells which of its builds it tries to load
     try:
         with _world():
             app(standalone_mode=True)

@@ -109,7 +109,7 @@ class Codes:
         try:
             return np.array([self.positions[key] for key in keys.tolist()], dtype=np.int64)
         except KeyError as missing:
-            known = f"ids look like {self.ids[0]!r}" if len(self) else "there are none at all"
+            known = f"ids look like {self.ids[:1].tolist()[0]!r}" if len(self) else "there are none at all"
             raise CodesError(f"no code has the id {missing.args[0]!r} ({len(self)} codes; {known})") from None
 
     def select(self, ids: Sequence[Any] | NDArray[Any]) -> Codes:

@@ -12,7 +12,6 @@ Nothing looks at labels. :mod:`closed_forms` makes codes of the scores, and an e
 from __future__ import annotations
 
 import dataclasses
-import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -44,8 +43,6 @@ if TYPE_CHECKING:
     from spikegcl.graph import Graph
 
     Floats = NDArray[np.float32]
-
-log = logging.getLogger("spikegcl")
 
 CHUNK = 256  # columns propagated at a time
 EXACT_COLUMNS = 2048  # lengths of propagated rows are exact up to this many columns ...
@@ -209,7 +206,7 @@ class Components:
         """What was chosen for this graph, and why, one sentence each."""
         columns, count = self.directions.shape
         features = {
-            "words": "bag of words (nothing negative, mostly zero), so idf weights and rows of unit length",
+            "words": "bag of words (no negatives; sparse, or zeros and ones), so idf weights and rows of unit length",
             "standard": "real values, so columns are centred and divided by their deviation",
         }
         if self.propagation == OWN:
@@ -295,8 +292,6 @@ def fit_components(
     fitted = Components(scaled, propagation, unit, directions, mean @ directions, np.zeros(count, np.float32), 1.0)
     scores = fitted._scores(rows)
     deviation = float(np.sqrt(column_variances(scores).mean()))
-    if not deviation:
-        log.warning("features are alike for all nodes, so all codes are the same; without them, structure is coded")
     offset, scale = column_sums(scores) / np.float32(nodes), 1 / deviation if deviation > 0 else 1.0
     scores -= offset
     scores *= np.float32(scale)

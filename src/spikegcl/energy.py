@@ -19,6 +19,8 @@ from spikegcl.bits import ones_per_bit, popcount
 from spikegcl.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -198,8 +200,8 @@ def count_pass(model: SpikeGCL, nodes: int, edges: int, fired: tuple[int, ...]) 
     return Operations(tuple(layers), spiking=True, spikes_per_step=fired)
 
 
-def measure(model: SpikeGCL, graph: Graph) -> Operations:
-    """Embed ``graph`` once and count what that took."""
+def measure(model: SpikeGCL, graph: Graph, columns: Sequence[str] | None = None) -> Operations:
+    """Embed ``graph`` once and count what that took. ``columns`` are the names of the model's feature columns."""
     from spikegcl.training import embed_graph
 
-    return count(model, graph, embed_graph(model, graph))
+    return count(model, graph, embed_graph(model, graph, columns))

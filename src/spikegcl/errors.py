@@ -39,5 +39,9 @@ class CodesError(SpikeGCLError):
     """A code file or an operation on codes is invalid."""
 
 
+class WriteError(SpikeGCLError, OSError):
+    """A file cannot be written."""
+
+
 class RunError(SpikeGCLError):
     """A run folder is missing, incomplete or in the way."""

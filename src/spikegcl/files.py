@@ -7,24 +7,33 @@ import os
 import secrets
 from typing import TYPE_CHECKING
 
+from spikegcl.errors import SpikeGCLError, WriteError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from spikegcl.errors import SpikeGCLError
-
 
 @contextlib.contextmanager
 def written_atomically(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside ``path``; when the block ends well it is synced and renamed, else removed."""
+    """Yield a temporary path beside ``path``; when the block ends well it is synced and renamed, else removed.
+
+    Folders on the way to it are made.
+    """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
         with temporary.open("rb") as written:
             os.fsync(written.fileno())
         temporary.replace(path)
+    except OSError as error:
+        if isinstance(error, SpikeGCLError):
+            raise
+        raise WriteError(f"cannot write {path}: {error.strerror or error}") from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:

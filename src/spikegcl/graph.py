@@ -25,7 +25,7 @@ log = logging.getLogger("spikegcl")
 SPARSE_BELOW = 0.25
 PARTS = ("train", "val", "test")
 IDS_AT_ONCE = 1 << 16
-CLASS_NUMBERS = 1 << 16  # integer labels up to here, or up to the number of nodes, are taken as class numbers
+UNUSED_CLASSES = 64  # integer labels are class numbers unless they leave so many out, and more than they use
 
 
 @dataclass(frozen=True, eq=False)
@@ -364,9 +364,9 @@ def encode_labels(labels: Any, count: int) -> tuple[NDArray[np.int64], tuple[str
         values = np.where(np.isnan(values), -1, values).astype(np.int64)
     if values.dtype.kind in "iub":
         numbers = np.where(values < 0, -1, values).astype(np.int64)
-        if numbers.max(initial=-1) < max(count, CLASS_NUMBERS):
-            return numbers, None
         classes, encoded = np.unique(numbers[numbers >= 0], return_inverse=True)
+        if numbers.max(initial=-1) < 2 * len(classes) + UNUSED_CLASSES:
+            return numbers, None
         numbers[numbers >= 0] = encoded
         return numbers, tuple(map(str, classes.tolist()))
     unknown = np.array([value is None or value == "" or value != value for value in values])
@@ -407,6 +407,10 @@ def _check_split(split: Split | None, count: int) -> Split | None:
 
 
 def _check_columns(columns: Sequence[str] | None, features: Any) -> tuple[str, ...] | None:
+    """Names of the feature columns: those given, else those of a DataFrame if all are text."""
+    own = getattr(features, "columns", None)
+    if columns is None and own is not None and all(isinstance(name, str) for name in own):
+        columns = list(own)
     if columns is None or features is None:
         return None
     names = tuple(map(str, columns))

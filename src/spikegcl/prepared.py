@@ -102,9 +102,11 @@ def new_prepared(path: Path, *, force: bool = False) -> Iterator[Path]:
     What an interrupted preparation left is cleared away when the same ``path`` is prepared again. An existing
     ``path`` is an error unless it is empty or ``force`` says to replace it, and then only a prepared graph is.
     """
+    if path.resolve() == Path.cwd():
+        raise GraphError(f"{path} is the folder this is started in; give the name of a folder inside it")
     occupied = path.exists() and (not path.is_dir() or any(path.iterdir()))
     if occupied and not (force and is_prepared(path)):
-        advice = "it is not a prepared graph, choose another name" if force else "choose another name or add --force"
+        advice = "choose another name" + (" or add --force" if is_prepared(path) else ", it is not a prepared graph")
         raise GraphError(f"{path} exists already; {advice}")
     partial = path.with_name(f".{path.name}.partial")
     try:

@@ -16,6 +16,7 @@ from scipy.optimize import minimize
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from spikegcl.bits import check_packed, linear, linear_transpose
+from spikegcl.codes import Codes
 from spikegcl.errors import ConfigError, FeatureError, LabelError
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     Integers = NDArray[np.int64]
 
 PROBES = ("paper", "logreg")
+WITHOUT = "without labels, codes are made and not judged"
 
 # The paper's probe (design.md, section 5): these three are its definition, not knobs.
 STEPS, LEARNING_RATE, WEIGHT_DECAY = 100, 0.01, 5e-4
@@ -110,6 +112,8 @@ def linear_probe(
         raise ConfigError(f"unknown probe {kind!r}; choose {' or '.join(PROBES)}")
     if repeats < 1:
         raise ConfigError(f"a probe needs at least one repeat, got {repeats}")
+    if isinstance(embedding, Codes):
+        embedding, bits = embedding.packed, embedding.bits
     rows = _as_rows(embedding, bits)
     values, classes = _check_labels(labels, split, len(rows))
     targets = np.searchsorted(classes, values)
@@ -380,20 +384,22 @@ def _as_rows(embedding: Any, bits: int | None) -> _Rows:
 def _check_labels(labels: Any, split: Split, count: int) -> tuple[Integers, Integers]:
     """The labels and the classes a probe can learn, or an error that says what is missing where."""
     if labels is None:
-        raise LabelError("a probe needs labels and the graph has none; give them, or use the codes without a probe")
+        raise LabelError(f"a probe needs labels and the graph has none; {WITHOUT}")
     values = np.asarray(labels)
     if values.ndim != 1 or len(values) != count or values.dtype.kind not in "iu":
         raise LabelError(f"a probe needs one integer label per node ({count}), got {values.dtype} of {values.shape}")
     for name, nodes in (("training", split.train), ("validation", split.val), ("test", split.test)):
         if len(nodes) == 0:
-            raise LabelError(f"the split has no {name} nodes; a probe needs all three parts")
+            raise LabelError(f"the split has no {name} nodes, and a probe needs all three parts; {WITHOUT}")
         if nodes[0] < 0 or nodes[-1] >= count:
             raise LabelError(f"{name} nodes run from {nodes[0]} to {nodes[-1]}, but the embedding has 0 to {count - 1}")
         if (values[nodes] < 0).any():
             raise LabelError(f"{name} node {nodes[values[nodes] < 0][0]} has no label; split labelled nodes only")
     classes = np.unique(values[split.train]).astype(np.int64)
     if len(classes) == 1:
-        raise LabelError(f"all training nodes have label {classes[0]}; a probe needs at least two classes")
+        raise LabelError(
+            f"all training nodes have label {classes[0]}, and a probe needs at least two classes; {WITHOUT}"
+        )
     unseen = np.setdiff1d(values[np.concatenate([split.val, split.test])], classes)
     if len(unseen):
         raise LabelError(

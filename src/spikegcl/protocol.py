@@ -19,7 +19,7 @@ from spikegcl.datasets import make_split
 from spikegcl.energy import energies
 from spikegcl.memory import peak_mb
 from spikegcl.probes import REPEATS, linear_probe
-from spikegcl.training import Clock, Trained
+from spikegcl.training import Clock, Trained, check_device
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -60,6 +60,7 @@ def run_seed(
     Embeddings and codes are probed; the predictions of a supervised method are compared with the labels.
     """
     method = find_method(method) if isinstance(method, str) else method
+    check_device(device)
     split = None if graph.labels is None else make_split(graph, seed)
     fitted = method.fit(graph, settings, seed=seed, split=split, on_epoch=on_epoch, device=device)
     clock, shape = Clock(), Shape.of(graph)

@@ -8,6 +8,7 @@ import logging
 import shutil
 import tomllib
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +23,6 @@ from spikegcl.resume import FOLDER, holds_work
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from spikegcl.baselines import Fitted
     from spikegcl.graph import Graph
@@ -53,9 +53,11 @@ def new_run(path: Path, *, force: bool = False, resume: bool = False) -> Iterato
     it holds a checkpoint or a finished seed (:mod:`spikegcl.resume`); such a one is taken up with ``resume``, discarded
     with ``force``, and an error else.
     """
-    occupied = path.exists() and (not path.is_dir() or any(path.iterdir()))
-    if occupied and not (force and (path / "config.toml").is_file()):
-        advice = "it is not a run folder, choose another name" if force else "choose another name or add --force"
+    if path.resolve() == Path.cwd():
+        raise RunError(f"{path} is the folder this is started in; give the name of a folder inside it")
+    occupied, is_run = path.exists() and (not path.is_dir() or any(path.iterdir())), (path / "config.toml").is_file()
+    if occupied and not (force and is_run):
+        advice = "choose another name" + (" or add --force" if is_run else ", it is not a run folder")
         raise RunError(f"{path} exists already; {advice}")
     partial = path.with_name(f".{path.name}.unfinished")
     try:
@@ -100,6 +102,25 @@ def write_run(folder: Path, graph: Graph, trained: Trained, source: Source, *, s
     _write_common(folder, graph, source, run, trained.config, trained.history)
     save_model(trained.model, folder / "model.safetensors", graph.columns)
     make_codes(trained.codes, graph, trained.model).save(folder / "codes.arrow")
+
+
+def read_metrics(folder: Path) -> dict[str, Any]:
+    """What all seeds of a finished run gave."""
+    try:
+        metrics: dict[str, Any] = json.loads((folder / "metrics.json").read_text("utf-8"))
+        metrics["rows"][0]
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise RunError(f"{folder} has no metrics.json that can be read ({error}); train again") from None
+    return metrics
+
+
+def finished(folder: Path, identity: dict[str, Any], seeds: int) -> dict[str, Any] | None:
+    """The metrics of a run that is complete and was made of the same graph by the same settings; None if it is not."""
+    if not (folder / "metrics.json").is_file():
+        return None
+    metrics = read_metrics(folder)
+    same = metrics.get("identity") == identity and len(metrics["rows"]) == seeds
+    return metrics if same else None
 
 
 def write_metrics(folder: Path, metrics: dict[str, Any]) -> None:
@@ -167,8 +188,7 @@ class Run:
 
     @property
     def metrics(self) -> dict[str, Any]:
-        loaded: dict[str, Any] = json.loads((self.path / "metrics.json").read_text("utf-8"))
-        return loaded
+        return read_metrics(self.path)
 
     def codes(self) -> Codes:
         return open_codes(self.path / "codes.arrow")
@@ -177,8 +197,9 @@ class Run:
         return load_model(self.path / "model.safetensors")
 
 
-def open_run(path: Path) -> Run:
+def open_run(path: Path | str) -> Run:
     """Open a run folder; its parts are read when asked for."""
+    path = Path(path)
     if not path.is_dir():
         raise RunError(f"there is no run folder {path}; make one with `spikegcl train ... -o {path}`")
     try:
@@ -186,7 +207,7 @@ def open_run(path: Path) -> Run:
         if "method" in tables["run"]:
             raise RunError(
                 f"{path} is a run of {tables['run']['method']}, and this needs one of SpikeGCL; "
-                "open its codes.arrow or embedding.npy instead"
+                "its folder has what it made: codes.arrow, embedding.npy or predictions.npy"
             )
         place = {key: value for key, value in tables["graph"].items() if key != "hash"}
         run = tables["run"]

@@ -29,7 +29,7 @@ class Settings:
                 raise ConfigError(f"{name} = {getattr(self, name)!r} is unknown; choose one of {', '.join(choices)}")
         for name, (low, high) in self.RANGES.items():
             value = getattr(self, name)
-            if not low <= value <= high:
+            if not isinstance(value, (int, float)) or not low <= value <= high:
                 raise ConfigError(f"{name} = {value} is out of range; it must lie between {low} and {high}")
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import math
 import time
 from dataclasses import dataclass, field, replace
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from spikegcl.graph import Graph, Split
     from spikegcl.objectives import Objective
     from spikegcl.resume import Checkpoints
+
+log = logging.getLogger("spikegcl")
 
 CALIBRATION_NODES = 1024
 CALIBRATION_PASSES = 10  # after ten passes the initial statistics weigh 0.9^20 = 12 %
@@ -105,6 +108,7 @@ class Session:
     ) -> None:
         if graph.features is None:
             raise FeatureError("the graph has no features; give some, or use spikegcl.structural_features(graph)")
+        check_device(device)
         self.config = fit_to_graph(config, graph)
         if self.config.parts < world.size():
             raise ConfigError(f"{world.size()} processes need as many parts; give --parts {world.size()} or more")
@@ -325,6 +329,8 @@ def train(
     model.load_state_dict(progress.kept)
     codes = session.embed()
     clock.lap("embed")
+    if len(codes) > 1 and (codes == codes[0]).all():
+        log.warning("all nodes have the same code: the features, or without them the structure, do not tell them apart")
     return Trained(model, config, given, codes, progress.kept_epoch, progress.history, clock.seconds)
 
 
@@ -339,6 +345,15 @@ def _start_with_first(model: SpikeGCL, objective: Objective, progress: Progress)
 
 def _validation_accuracy(codes: NDArray[np.uint8], graph: Graph, split: Split, *, bits: int, seed: int) -> float:
     return linear_probe(codes, graph.labels, split, bits=bits, seed=seed).val_accuracy
+
+
+def check_device(device: torch.device | str) -> None:
+    """An error that says so if there is no such device here."""
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"the device {str(device)!r} cannot be used here: {reason}; try cpu") from None
 
 
 class Clock:
@@ -371,6 +386,7 @@ def embed_graph(
     code it got in training, wherever its row stands now (docs/new-nodes.md). ``parts`` cuts the graph into so many that
     are embedded one after the other and by the processes among them: less memory, the same codes.
     """
+    check_device(device)
     graph = match_columns(graph, columns, model.num_features, known=known).graph
     order = None if known is None else training_order(graph.ids, known)
     if order is not None:

@@ -111,7 +111,7 @@ def _summary(document: dict[str, Any]) -> str:
     if change := document["change"]:
         lines += [
             f"nodes: {change['nodes_new']} new, {change['nodes_old']} old, {change['nodes_gone']} gone",
-            f"old nodes: {change['nodes_flipped']} touched, {change['bits_flipped']} bits flipped "
+            f"old nodes: {change['nodes_flipped']} have another code, {change['bits_flipped']} bits flipped "
             f"({100 * change['share_flipped']:.3g} %)",
         ]
     return "\n".join(lines)

@@ -26,9 +26,9 @@ def energy(
 
     opened = open_run(run)
     graph = load_source(opened.source, data_root)
-    model, _ = opened.model()
+    model, columns = opened.model()
     constants = Constants(mac * 1e-12, sop * 1e-12)
-    operations = measure(model, graph)
+    operations = measure(model, graph, columns)
     total, layers = energies(operations, constants), layer_table(operations, constants)
     fired = graph.num_nodes * model.bits
     rate = operations.spikes / fired if fired else 0.0

@@ -15,6 +15,7 @@ def estimate(
     graph: Annotated[str, typer.Argument(help="A dataset's name (see `spikegcl datasets`) or an edge list file.")],
     features: Features = None,
     preset: Annotated[str, typer.Option(help=PRESET_HELP)] = "default",
+    bits: Annotated[int | None, typer.Option(min=1, help="Bits per node.")] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", help="key=value, may be repeated.")] = None,
     data_root: DataRoot = None,
     json_: Json = False,
@@ -28,7 +29,7 @@ def estimate(
 
     # Settings are checked and the machine is probed before the graph is in memory, so that the size of the process
     # then is that of the libraries alone.
-    pairs = settings or []
+    pairs = [*(settings or []), *([] if bits is None else [f"bits={bits}"])]
     with_settings(find_preset("default", graph), pairs)
     machine = probe_machine()
     loaded, _ = load(graph, features, None, None, data_root)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from spikegcl.commands.common import DataRoot, Device, Json, console, table
+from spikegcl.errors import DataMissingError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("spikegcl")
 
 Names = Annotated[str, typer.Option(metavar="A,B,...", help="Only these; the default is all of the experiment's.")]
-PRESETS = ("paper", "cpu", "default")
 
 
 def reproduce(
@@ -63,7 +63,7 @@ def reproduce(
 ) -> None:
     """Make a table or figure of the paper, or one of ours, from rows; finished rows are never run again."""
     from spikegcl.baselines import find_method
-    from spikegcl.experiments import Choice, experiment_names, find_experiment, paper
+    from spikegcl.experiments import PRESETS, Choice, experiment_names, find_experiment, paper
     from spikegcl.experiments.drawings import write_drawings, write_page
     from spikegcl.experiments.rows import FAILED, Rows
     from spikegcl.experiments.runner import NEVER, Budget, missing, run_cells
@@ -113,7 +113,12 @@ def _cells(experiments: list[Experiment], choice: Choice, download: bool) -> lis
     cells = {(cell.hash, cell.seed): cell for cell in wanted}.values()
     at_hand = {name: download or available(name, choice.data_root) for name in {cell.dataset for cell in cells}}
     if absent := sorted(name for name, here in at_hand.items() if not here):
-        log.info("not at hand: %s (--download fetches what can be fetched)", ", ".join(absent))
+        names = ", ".join(absent)
+        if not any(at_hand.values()):
+            raise DataMissingError(
+                f"not at hand: {names}; give --data-root or --download, or --draw-only to draw the rows there are"
+            )
+        log.info("not at hand: %s (--download fetches what can be fetched)", names)
     return [cell for cell in cells if at_hand[cell.dataset]]
 
 

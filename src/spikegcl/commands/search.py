@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -92,7 +93,7 @@ def _typed(codes: Codes | Shards, ids: list[str]) -> list[Any]:
     """Ids from the command line, as numbers where the codes have numbers."""
     if codes[:0].ids.dtype.kind != "i":
         return ids
-    return [int(key) if key.strip().lstrip("-").isdecimal() else key for key in ids]
+    return [int(key) if re.fullmatch("-?(0|[1-9][0-9]*)", key) else key for key in ids]
 
 
 def _warn_of_other_model(codes: Codes | Shards, query: Codes) -> None:
@@ -114,4 +115,5 @@ def _print(results: list[dict[str, Any]], bits: int, rescore: str) -> None:
             name = escape(str(result["query"])) if rank == 0 else ""
             shown.add_row(name, escape(str(neighbour["id"])), f"{far}" if rescore == "none" else f"{far:.2f}")
     console().print(shown)
-    console().print(f"distances are differing bits of {bits}", style="dim")
+    what = "differing bits" if rescore == "none" else "differing bits, weighed by how much their firing varies,"
+    console().print(f"distances are {what} of {bits}", style="dim")

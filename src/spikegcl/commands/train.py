@@ -72,7 +72,7 @@ def train(
     from spikegcl.baselines.spikegcl import with_checkpoints
     from spikegcl.probes import PROBES
     from spikegcl.resume import Unfinished, identify
-    from spikegcl.runs import new_run, write_method_run, write_metrics, write_run
+    from spikegcl.runs import finished, new_run, write_method_run, write_metrics, write_run
 
     if probe not in PROBES:
         raise typer.BadParameter(f"{probe!r} is unknown; choose {' or '.join(PROBES)}", param_hint="--probe")
@@ -97,6 +97,11 @@ def train(
             fit(number, chosen)
         return
     identity = identify(loaded, config, method=chosen.name, seed=seed, probe=probe, device=device)
+    if resume and (metrics := finished(output, identity, seeds)) is not None:
+        world.from_first(lambda: seeds)
+        log.info("%s is finished already", output)
+        _print_metrics(metrics, loaded, json_)
+        return
     with new_run(output, force=force, resume=resume) as folder:
         unfinished = Unfinished(folder, identity, checkpoint_seconds)
         fitting = with_checkpoints(unfinished.checkpoints) if chosen.name == "spikegcl" else chosen
@@ -108,19 +113,33 @@ def train(
                 write_method_run(folder, loaded, judged.fitted, source, method=chosen.name, seed=seed, preset=preset)
             unfinished.finish_seed(judged.row)
         rows = unfinished.rows[:seeds]
-        metrics = {**protocol.summarise(rows), "preset": preset, "run": str(output), "rows": rows}
+        metrics = {**protocol.summarise(rows), "preset": preset, "run": str(output), "identity": identity, "rows": rows}
         write_metrics(folder, metrics)
     if report and chosen.name == "spikegcl":
         _draw_report(output, loaded)
+    _print_metrics(metrics, loaded, json_)
+
+
+def _print_metrics(metrics: dict[str, Any], graph: Graph, json_: bool) -> None:
     if json_:
         print(json.dumps(metrics))
     else:
-        _print_summary(metrics, loaded)
+        _print_summary(metrics, graph)
 
 
-def demo(output: Output = Path("runs/demo"), seed: int = 0, json_: Json = False) -> None:
-    """Train on the embedded graph in seconds, print what the codes are worth, write a run folder."""
-    train("digits", output=output, seed=seed, force=True, json_=json_)
+def demo(
+    output: Output = Path("runs/demo"),
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the random numbers.")] = 0,
+    json_: Json = False,
+) -> None:
+    """Train on the embedded graph in seconds, print what the codes are worth, write a run folder.
+
+    An earlier run on that graph is replaced, any other is not.
+    """
+    from spikegcl.runs import open_run
+
+    earlier = (output / "config.toml").is_file() and open_run(output).source.name == "digits"
+    train("digits", output=output, seed=seed, force=earlier, json_=json_)
 
 
 def _draw_report(run: Path, graph: Graph) -> None:

@@ -48,6 +48,7 @@ _HOME = {
     "few-labels": "few_labels",
 }
 QUICK_EPOCHS = 5
+PRESETS = ("paper", "cpu", "default")
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spikegcl.baselines import SIGN, method_names
 from spikegcl.datasets import available
-from spikegcl.experiments import Cell, Choice, Experiment, measures, method_cell, paper, with_chosen
+from spikegcl.experiments import PRESETS, Cell, Choice, Experiment, measures, method_cell, paper, with_chosen
 from spikegcl.experiments.drawings import Table, percent
 from spikegcl.experiments.rows import DONE
 from spikegcl.protocol import summarise
@@ -29,6 +30,13 @@ CELL_NOTE = (
 
 def accuracy_cell(method: str, dataset: str, choice: Choice) -> Cell:
     return method_cell(measures.accuracy, method, dataset, choice)
+
+
+def drawn_cell(method: str, dataset: str, choice: Choice, rows: Rows) -> Cell:
+    """The cell of the chosen preset or, if it has no rows, that of another which has."""
+    presets = (choice.preset, *PRESETS)
+    cells = [accuracy_cell(method, dataset, replace(choice, preset=preset)) for preset in presets]
+    return next((cell for cell in cells if rows.find(cell)), cells[0])
 
 
 def is_here(method: str) -> bool:
@@ -55,7 +63,7 @@ def draw(name: str, printed_in: str, title: str, choice: Choice, rows: Rows) -> 
         heading, marks = paper.methods().get(method, (method, ""))
         texts = []
         for dataset in datasets:
-            cell = accuracy_cell(method, dataset, choice) if is_here(method) else None
+            cell = drawn_cell(method, dataset, choice, rows) if is_here(method) else None
             entry = compare(paper.accuracy(method, dataset), cell, choice, rows)
             records.append({"method": method, "marks": marks, "dataset": dataset, **entry.record})
             texts.append(entry.text)

@@ -14,7 +14,7 @@ from spikegcl.baselines import Shape, find_method
 from spikegcl.datasets import DATASETS
 from spikegcl.energy import RULES, energy
 from spikegcl.experiments import Cell, Choice, Experiment, choose_settings, paper
-from spikegcl.experiments.accuracy import accuracy_cell, is_here
+from spikegcl.experiments.accuracy import accuracy_cell, drawn_cell, is_here
 from spikegcl.experiments.drawings import Table, plain_table
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def _energies(cell: Printed, choice: Choice, rows: Rows) -> dict[str, dict[str, 
         return {}
     method = find_method(cell.row)
     if method.spiking:
-        trained = accuracy_cell(cell.row, cell.dataset, choice)
+        trained = drawn_cell(cell.row, cell.dataset, choice, rows)
         joules = [result["energy"] for result in rows.results(trained)]
         means = {rule: 1e3 * sum(one[rule] for one in joules) / len(joules) for rule in (RULES if joules else ())}
         return {trained.preset: means} if means else {}

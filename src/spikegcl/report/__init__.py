@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spikegcl.files import write_text
@@ -9,8 +10,6 @@ from spikegcl.report.facts import gather
 from spikegcl.report.page import render
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from spikegcl.graph import Graph
     from spikegcl.runs import Run
 
@@ -22,8 +21,8 @@ def draw_report(run: Run, graph: Graph) -> str:
     return render(gather(run, graph))
 
 
-def write_report(run: Run, graph: Graph, path: Path | None = None) -> Path:
+def write_report(run: Run, graph: Graph, path: Path | str | None = None) -> Path:
     """Write the page to ``path``, by default report.html in the run folder."""
-    path = path or run.path / "report.html"
+    path = Path(path or run.path / "report.html")
     write_text(path, draw_report(run, graph))
     return path
