@@ -384,13 +384,13 @@ def _as_rows(embedding: Any, bits: int | None) -> _Rows:
 def _check_labels(labels: Any, split: Split, count: int) -> tuple[Integers, Integers]:
     """The labels and the classes a probe can learn, or an error that says what is missing where."""
     if labels is None:
-        raise LabelError(f"a probe needs labels and the graph has none; {WITHOUT}")
+        raise LabelError(f"a probe needs labels and the graph has none ({WITHOUT})")
     values = np.asarray(labels)
     if values.ndim != 1 or len(values) != count or values.dtype.kind not in "iu":
         raise LabelError(f"a probe needs one integer label per node ({count}), got {values.dtype} of {values.shape}")
     for name, nodes in (("training", split.train), ("validation", split.val), ("test", split.test)):
         if len(nodes) == 0:
-            raise LabelError(f"the split has no {name} nodes, and a probe needs all three parts; {WITHOUT}")
+            raise LabelError(f"the split has no {name} nodes; a probe needs all three parts ({WITHOUT})")
         if nodes[0] < 0 or nodes[-1] >= count:
             raise LabelError(f"{name} nodes run from {nodes[0]} to {nodes[-1]}, but the embedding has 0 to {count - 1}")
         if (values[nodes] < 0).any():
