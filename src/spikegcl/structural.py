@@ -11,6 +11,7 @@ import torch
 
 from spikegcl.noise import GOLDEN, mix
 from spikegcl.propagate import make_operator, propagate
+from spikegcl.streaming import row_blocks
 
 if TYPE_CHECKING:
     from spikegcl.graph import Graph
@@ -31,7 +32,9 @@ def structural_features(graph: Graph, width: int = 128) -> Graph:
     log.info("no features given: using %d structural columns (a sketch of 1 to %d hops and log degree)", width, HOPS)
     keys = torch.from_numpy(_id_keys(graph))
     columns = torch.arange(width - 1)
-    sketch = (mix((keys[:, None] + columns * GOLDEN) & 0xFFFFFFFF) & 1).float() * 2 - 1
+    sketch = torch.empty(graph.num_nodes, width - 1)
+    for rows in row_blocks(graph.num_nodes):
+        sketch[rows] = (mix((keys[rows, None] + columns * GOLDEN) & 0xFFFFFFFF) & 1).float() * 2 - 1
     operator = make_operator(graph)
     total = torch.zeros_like(sketch)
     for _ in range(HOPS):
