@@ -24,14 +24,15 @@ def rows_of(name: str) -> list[dict]:
 
 
 def epochs(rows: Sequence[dict]) -> Figure:
-    """How many times longer the comparator takes, for an epoch and for embedding."""
+    """How many times longer the comparator takes, for an epoch and for embedding; of graphs with all sides."""
+    graphs = [graph for graph in GRAPHS if {row["side"] for row in rows if row["graph"] == graph} == set(SIDES)]
 
     def paint(canvas: Any) -> None:
         for axes, what, title in zip(
             canvas.subplots(1, 2, sharey=True), ("epoch_seconds", "embed_seconds"), ("training epoch", "embedding")
         ):
             for number, side in enumerate(SIDES[1:]):
-                ratios = [medians(rows, graph, side)[what] / medians(rows, graph, "ours")[what] for graph in GRAPHS]
+                ratios = [medians(rows, graph, side)[what] / medians(rows, graph, "ours")[what] for graph in graphs]
                 values = [*ratios, geometric(ratios)]
                 places = [place + 0.4 * number for place in range(len(values))]
                 bars = axes.barh(places, values, 0.38, color=COLOURS[number], label=NAMES[side])
@@ -40,7 +41,7 @@ def epochs(rows: Sequence[dict]) -> Figure:
             _plain(axes.xaxis, (1, 2, 5, 10, 20, 50))
             axes.set_axisbelow(True)
             axes.grid(axis="y", visible=False)
-            axes.set_yticks([place + 0.2 for place in range(len(GRAPHS) + 1)], [*GRAPHS, "geometric mean"])
+            axes.set_yticks([place + 0.2 for place in range(len(graphs) + 1)], [*graphs, "geometric mean"])
         canvas.axes[0].invert_yaxis()
         canvas.legend(*canvas.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
 
@@ -99,8 +100,8 @@ def _plain(axis: Any, ticks: Sequence[float]) -> None:
 
 
 def main() -> None:
-    figures = (paint(rows_of(paint.__name__)) for paint in (epochs, growth, bandwidth))
-    for path in write_drawings(figures, RESULTS):
+    measured = ((figure, rows_of(figure.__name__)) for figure in (epochs, growth, bandwidth))
+    for path in write_drawings((figure(rows) for figure, rows in measured if rows), RESULTS):
         print(path.name)
 
 

@@ -219,6 +219,14 @@ def test_what_can_be_continued_is_kept(tmp_path, error, kept):
     assert [path.name for path in tmp_path.iterdir()] == [".r.unfinished"] * kept
 
 
+def test_a_file_that_cannot_be_written_costs_no_finished_seed(tmp_path):
+    with pytest.raises(RunError, match="cannot write"), new_run(tmp_path / "r") as folder:
+        Unfinished(folder, {}, 0).finish_seed({})
+        (folder / "codes.arrow").mkdir()
+        writing.write_text(folder / "codes.arrow", "")
+    assert (tmp_path / ".r.unfinished/unfinished/rows.json").is_file()
+
+
 def test_two_processes_cannot_write_one_run(files, tmp_path):
     with new_run(tmp_path / "r"), pytest.raises(RunError, match="another process is writing"), new_run(tmp_path / "r"):
         pass

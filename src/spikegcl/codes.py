@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 FORMAT = "spikegcl-codes"
 VERSION = 1
 RESERVED = ("format", "version", "bits", "steps", "channels", "checksum")
-# Rows counted at once for firing rates: few enough for 10 MB of temporaries and for counts that float32 holds exactly.
 
 
 @dataclass(frozen=True, eq=False, repr=False)

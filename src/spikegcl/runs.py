@@ -17,7 +17,7 @@ import spikegcl
 from spikegcl.checkpoint import load_model, model_hash, save_model
 from spikegcl.codes import Codes, open_codes
 from spikegcl.config import Config, from_mapping
-from spikegcl.errors import RunError, SpikeGCLError
+from spikegcl.errors import RunError, SpikeGCLError, WriteError
 from spikegcl.files import locked, write_text
 from spikegcl.resume import FOLDER, holds_work
 
@@ -76,7 +76,7 @@ def new_run(path: Path, *, force: bool = False, resume: bool = False) -> Iterato
                 partial.replace(path)
                 shutil.rmtree(path / FOLDER, ignore_errors=True)
             except SpikeGCLError as error:
-                if not isinstance(error, RunError):  # wrong data or settings: resuming would end there again
+                if not isinstance(error, (RunError, WriteError)):  # wrong data or settings: it would end there again
                     shutil.rmtree(partial / FOLDER, ignore_errors=True)
                 raise
             finally:
