@@ -6,6 +6,9 @@ Every text changes the settings of the preset; "" changes nothing. ``--select tr
 the training nodes, in effect one of the last: what a supervised method is worth if nothing is held out to stop it. A
 row a run goes to results/choices/rows.jsonl and all are drawn into the README beside it; finished runs are not
 repeated. Presets are chosen by validation accuracy alone.
+
+An embedding is also judged by the paper's probe, on raw values, and by logistic regression on rows of unit length, the
+probe of many publications: what a printed value may owe to its protocol.
 """
 
 from __future__ import annotations
@@ -15,9 +18,10 @@ import dataclasses
 import json
 import tomllib
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numba
+import numpy as np
 import torch
 
 from benchmarks.published import data_root
@@ -26,14 +30,24 @@ from spikegcl.baselines import find_method
 from spikegcl.datasets import load_dataset, make_split
 from spikegcl.protocol import judge, spread, versions
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 RESULTS = ROOT / "results" / "choices"
 ROWS = RESULTS / "rows.jsonl"
 HEAD = """# Other settings than those of a preset
 
 Made by `python -m benchmarks.choices`, a row a line. `changed` is relative to the preset at that commit; `epoch` is the
 one kept, of all that were run. Presets are chosen by the validation column alone; the test column is there to say why
-a cell of a table is off. Seconds are those of a busy machine.
+a cell of a table is off. An embedding has two other test accuracies: `paper's probe` on raw values, and `unit rows`,
+logistic regression after every row was brought to unit length. Seconds are those of a busy machine.
 """
+ACCURACIES = {
+    "val_accuracy": "validation",
+    "test_accuracy": "test",
+    "paper_probe": "paper's probe",
+    "unit_rows": "unit rows",
+}
 KEY = ("method", "dataset", "preset", "changes", "settings", "select")
 
 
@@ -50,11 +64,22 @@ def measure(row: dict[str, Any], seed: int) -> dict[str, Any]:
     settings, split = method.settings().replace(**row["settings"]), make_split(graph, seed)
     given = SimpleNamespace(train=split.train, val=split.train) if row["select"] == "train" else split
     fitted = method.fit(graph, settings, seed=seed, split=given, on_epoch=None, device="cpu")
-    return {
-        **row, "seed": seed, "epochs": len(fitted.history), "epoch": fitted.epoch,
-        **judge(fitted, graph, split, "logreg", seed), "seconds": round(fitted.seconds["train"], 1),
-        "commit": versions()["commit"],
-    }  # fmt: skip
+    made = {**row, "seed": seed, "epochs": len(fitted.history), "epoch": fitted.epoch}
+    made |= judge(fitted, graph, split, "logreg", seed)
+    if fitted.embedding is not None:
+        unit = dataclasses.replace(fitted, embedding=unit_rows(fitted.embedding))
+        made["paper_probe"] = judge(fitted, graph, split, "paper", seed)["test_accuracy"]
+        made["unit_rows"] = judge(unit, graph, split, "logreg", seed)["test_accuracy"]
+    return {**made, "seconds": round(fitted.seconds["train"], 1), "commit": versions()["commit"]}
+
+
+def unit_rows(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Rows of length 1; a row of zeros stays one.
+
+    >>> unit_rows(np.array([[3.0, 4.0], [0.0, 0.0]], np.float32)).tolist()
+    [[0.6000000238418579, 0.800000011920929], [0.0, 0.0]]
+    """
+    return values / np.maximum(np.linalg.norm(values, axis=1, keepdims=True), np.float32(1e-12))
 
 
 def read() -> list[dict[str, Any]]:
@@ -68,14 +93,17 @@ def draw(rows: list[dict[str, Any]]) -> str:
     lines = []
     for group in sorted(groups.values(), key=lambda group: (group[0]["method"], group[0]["dataset"])):
         first, cells = group[0], []
-        for name in ("val_accuracy", "test_accuracy"):
+        for name in ACCURACIES:
+            if name not in first:
+                cells.append("-")
+                continue
             found = spread(row[name] for row in group)
             cells.append(f"{100 * found['mean']:.1f}" + (f" ± {100 * found['std']:.1f}" if len(group) > 1 else ""))
         seeds = " ".join(str(row["seed"]) for row in group)
         names = [first["method"], first["dataset"], first["preset"], first["changes"] or "-", first["select"]]
         length = f"{first['epoch']} of {first['epochs']}"
         lines.append([*names, seeds, *cells, length, f"{first['seconds']:.0f}", first["commit"]])
-    header = ["method", "graph", "preset", "changed", "kept by", "seeds", "validation", "test"]
+    header = ["method", "graph", "preset", "changed", "kept by", "seeds", *ACCURACIES.values()]
     header += ["epoch", "seconds", "commit"]
     return f"{HEAD}\n{table('Accuracy in %', header, lines)}"
 

@@ -17,7 +17,7 @@ from spikegcl.components import PPR, TWO_HOPS, fit_components
 from spikegcl.datasets import load_dataset
 from spikegcl.graph import build_graph
 from spikegcl.propagate import make_operator
-from spikegcl.scaling import Centred, fit_scaling, is_bag_of_words, unit_rows
+from spikegcl.scaling import Centred, choose_scaling, fit_scaling, unit_rows
 from strategies import graphs
 
 law = settings(max_examples=25, deadline=None)
@@ -78,14 +78,28 @@ def test_scaling_of_new_rows_is_that_of_the_fitted_ones(words):
 @pytest.mark.parametrize(
     ("features", "expected"),
     [
-        (np.array([[0, 1], [1, 1]], np.float32), True),
-        (np.array([[0, 2], [1, 1]], np.float32), False),
-        (sp.csr_array(np.array([[0, 0.3, 0, 0]], np.float32)), True),
-        (sp.csr_array(np.array([[0, -0.3, 0, 0]], np.float32)), False),
+        (np.array([[0, 1], [1, 1]], np.float32), "words"),
+        (np.array([[0, 2], [1, 1]], np.float32), "standard"),
+        (sp.csr_array(np.array([[0, -0.3, 0, 0]], np.float32)), "standard"),
+        (sp.csr_array(np.array([[0, 0, 0, 0]], np.float32)), "words"),
+        (sp.csr_array(np.array([[0, 3, 1, 0], [0, 0, 0, 1]], np.float32)), "words"),  # counts
+        (sp.csr_array(np.array([[0, 0.3, 0.3, 0], [0, 0, 0, 0], [1, 0, 0, 0]], np.float32)), "words"),  # normalised
+        (sp.csr_array(np.array([[0, 1, 1, 0], [0, 0, 0, 0], [0, 0.3, 0.2, 0]], np.float32)), "weighted"),
     ],
 )
-def test_bags_of_words_are_recognised_by_what_they_hold(features, expected):
-    assert is_bag_of_words(features) is expected
+def test_features_are_recognised_by_what_they_hold(features, expected):
+    assert choose_scaling(features) == expected
+
+
+def test_words_with_weights_of_their_own_get_square_roots_and_no_others(words):
+    rng = np.random.default_rng(0)
+    features = words.features.copy()
+    features.data = rng.uniform(0.1, 2, len(features.data)).astype(np.float32)
+    x = unit(np.sqrt(dense(features)))
+    x = x - x.mean(0)
+    np.testing.assert_allclose(scaled(features), x / np.sqrt((x**2).mean()), atol=1e-5)
+    new = sp.csr_array(np.full((1, 120), -0.5, np.float32))
+    assert np.isfinite(fit_scaling(features).apply(new).columns(0, 120)).all()
 
 
 @law

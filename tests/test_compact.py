@@ -11,7 +11,7 @@ import torch
 from spikegcl import export
 from spikegcl.bits import unpack
 from spikegcl.checkpoint import load_model, save_model
-from spikegcl.closed_forms import SINGLE_RATE, fit_channels, fit_itq, fit_medians
+from spikegcl.closed_forms import SINGLE_LEAST, SINGLE_RATE, fit_channels, fit_itq, fit_medians
 from spikegcl.components import FEW, OWN, PPR, blank_components, fit_components
 from spikegcl.config import fit_to_graph, preset
 from spikegcl.datasets import load_dataset, make_split
@@ -114,10 +114,11 @@ def test_a_single_column_channel_follows_its_column():
     scores = rng.standard_normal((50, 3)).astype(np.float32) * [3, 2, 1]
     axes = np.linalg.qr(rng.standard_normal((3, 3)))[0].astype(np.float32)
     components = replace(blank_components(3, 3), directions=axes)
-    directions, rates = fit_channels(components, scores, 8)
+    directions, rates = fit_channels(components, scores, SINGLE_LEAST)
     columns = scores @ axes.T
-    widest = np.argsort(-columns.var(0))[:2]
+    widest = np.argsort(-columns.var(0))
     assert np.allclose(scores @ directions[:, rates == np.float32(SINGLE_RATE)], columns[:, widest], atol=1e-5)
+    assert SINGLE_RATE not in fit_channels(components, scores, SINGLE_LEAST - 1)[1]
 
 
 @pytest.mark.parametrize("columns", [1, 2, FEW - 1, FEW])

@@ -462,7 +462,7 @@ def test_a_frontier_is_drawn_from_codes_floors_and_signed_floats(rows):
     signed = method_cell(measures.signs, "dgi", "cora", choice, bits=list(frontier.QUICK_BITS))
     for seed, value in enumerate((0.8, 0.9)):
         write_row(rows, signed, {"points": {"64": {"test_accuracy": value}}}, seed)
-    table, gain, figure = frontier.draw(choice, rows)
+    table, gain, _, figure = frontier.draw(choice, rows)
     assert [list(line) for line in table.lines] == [
         ["cora", "spikegcl", "70.0 ± 0.0 (1)", ""],
         ["cora", "untrained", "60.0 ± 0.0 (1)", ""],
@@ -472,6 +472,18 @@ def test_a_frontier_is_drawn_from_codes_floors_and_signed_floats(rows):
     ]
     assert figure.name == "frontier-cora"
     assert [list(line) for line in gain.lines] == [["cora", "+15.0 (untrained, 1)", ""], ["mean", "+15.0", ""]]
+
+
+def test_compact_stands_beside_the_printed_values_under_both_probes(rows):
+    for probe, value in (("logreg", 0.9), ("paper", 0.8)):
+        cell = method_cell(measures.accuracy, "compact", "cora", Choice(probe=probe), {"bits": 512})
+        write_row(rows, cell, result(value, 0.5, bits=512))
+    (table,) = [drawn for drawn in frontier.draw(Choice(), rows) if drawn.name == "frontier-printed"]
+    (line,) = table.lines
+    assert list(line) == [
+        "cora", "87.4 (4032 bits)", "88.0 (SUGRL)", "", "90.0 ± 0.0 (1)", "", "80.0 ± 0.0 (1)"
+    ]  # fmt: skip
+    assert [record["probe"] for record in table.records] == ["logreg", "paper"]
 
 
 def test_compact_is_compared_with_the_best_floor_over_the_seeds_both_have():

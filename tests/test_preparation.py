@@ -70,7 +70,7 @@ def assert_prepared_as_read(folder, edges, **files):
         ("e.txt", "x   y\n  y z\n"),
         ("e.csv", "a,b,0.5\nb,a,2\na,c,1\n"),
         ("e.csv", "a,b,1\nb,a,0.5\na,c,1\n"),
-        ("e.csv.gz", gzip.compress(b"x,y\ny,z\n")),
+        ("e.csv.gz", gzip.compress(b"x,y\ny,z\n", mtime=0)),
         ("e.csv", "5,6\n7,a\n"),
         ("e.parquet", pd.DataFrame({"dst": [3, 1, 2], "src": [1, 3, 2]})),
         ("e.parquet", pd.DataFrame({"u": pd.Categorical(["é", "b"]), "v": ["b", "c"], "w": [1.5, 2]})),

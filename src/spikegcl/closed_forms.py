@@ -35,7 +35,8 @@ ITERATIONS = 25  # of ITQ: its error hardly moves after twenty
 BLOCK = 64  # components and bits of one ITQ rotation
 ROTATED = (64, 32, 128)  # the same in the compact preset: several sizes are better than any one (docs/compact.md)
 SINGLE_SHARE = 4  # one channel in so many reads a single column, ...
-SINGLE_RATE = 0.2  # ... and fires at this share of the nodes (docs/compact.md)
+SINGLE_RATE = 0.2  # ... and fires at this share of the nodes, ...
+SINGLE_LEAST = 64  # ... in codes of so many bits or more: shorter ones have none to spare (docs/compact.md)
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,11 +91,13 @@ def fit_channels(components: Components, scores: Floats, bits: int, *, seed: int
 
     Three channels in four are ITQ rotations and fire at half of the nodes; every fourth reads a single feature column,
     as far as the components tell it, and fires at the nodes where that column is largest. Both kinds are spread evenly
-    over the bits, so that the first steps of a code are a code of the same kind.
+    over the bits, so that the first steps of a code are a code of the same kind. Codes below ``SINGLE_LEAST`` bits are
+    rotations alone.
 
     Further rotations of fewer than ``FEW`` components say nothing new, unless they fire at other shares.
     """
-    single = components.leading_columns(bits // SINGLE_SHARE, column_variances(scores).astype(np.float32))
+    singles = bits // SINGLE_SHARE if bits >= SINGLE_LEAST else 0
+    single = components.leading_columns(singles, column_variances(scores).astype(np.float32))
     rotated = fit_itq(scores, bits - single.shape[1], seed=seed, blocks=ROTATED).directions
     width = len(rotated)
     halves = np.full(rotated.shape[1], 0.5, np.float32)

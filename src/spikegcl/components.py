@@ -207,6 +207,7 @@ class Components:
         columns, count = self.directions.shape
         features = {
             "words": "bag of words (no negatives; sparse, or zeros and ones), so idf weights and rows of unit length",
+            "weighted": "words with weights of their own (sparse fractions), so square roots and rows of unit length",
             "standard": "real values, so columns are centred and divided by their deviation",
         }
         if self.propagation == OWN:
@@ -282,7 +283,7 @@ def fit_components(
     if propagation is None:
         propagation = choose_propagation(graph, scaled_rows(graph, scaled, blocks))
     nodes, width = graph.features.shape
-    unit = (scaled.kind == "words" or width >= FEW) if unit is None else unit
+    unit = (scaled.kind != "standard" or width >= FEW) if unit is None else unit
     count = max(1, min(count, width, nodes - 1))
     rows = propagated(graph, scaled, propagation, unit=unit, keep=keeps_matrix(nodes, width, count), blocks=blocks)
     share = rows.features.new_array((nodes, 1))

@@ -57,6 +57,7 @@ class Scaling:
     """How features are brought to one scale. ``weight`` (d) multiplies columns, ``offset`` (d) is subtracted.
 
     ``words``     columns times idf, rows to unit length, columns centred, everything divided by one deviation
+    ``weighted``  the same with square roots in place of idf: words that come with weights of their own
     ``standard``  columns centred and divided by their deviation; constant columns become zero
     """
 
@@ -67,48 +68,72 @@ class Scaling:
 
     def apply(self, features: Any) -> Centred:
         """Features (N x d, dense or CSR) of any graph with the same columns."""
-        rows = _weighted(features, self.weight, self.kind == "words")
+        rows = _weigh(features, self.weight, self.kind)
         return Centred(rows * np.float32(self.scale), self.offset)
 
 
 def fit_scaling(features: Any, kind: str = "auto") -> Scaling:
-    """``auto`` takes ``words`` for a bag of words (see :func:`is_bag_of_words`), else ``standard``.
+    """Fit one of the kinds; ``auto`` takes the one that :func:`choose_scaling` finds.
 
     idf = max(0, log(N / (df + 1))) with df the number of nodes that have the word.
     """
-    count = features.shape[0]
-    if kind == "auto":
-        kind = "words" if is_bag_of_words(features) else "standard"
+    count, width = features.shape
+    kind = choose_scaling(features) if kind == "auto" else kind
     if kind == "words":
         present = sum(np.asarray((rows != 0).sum(0)).ravel() for rows in _in_blocks(features))
         weight = np.maximum(0, np.log(count / (present + 1.0))).astype(np.float32)
+    elif kind == "weighted":
+        weight = np.ones(width, np.float32)
     else:
         mean, square = _moments(_in_blocks(features), count)
         deviations = np.sqrt(np.maximum(square - mean**2, 0))
         varies = deviations > 1e-6 * np.sqrt(square)
         weight = np.divide(1, deviations, out=np.zeros_like(deviations), where=varies).astype(np.float32)
-    mean, square = _moments((_weighted(rows, weight, kind == "words") for rows in _in_blocks(features)), count)
+    mean, square = _moments((_weigh(rows, weight, kind) for rows in _in_blocks(features)), count)
     deviation = float(np.sqrt(np.mean(square - mean**2)))
-    scale = 1 / deviation if kind == "words" and deviation > 0 else 1.0
+    scale = 1 / deviation if kind != "standard" and deviation > 0 else 1.0
     return Scaling(kind, weight, (mean * scale).astype(np.float32), scale)
 
 
-def is_bag_of_words(features: Any) -> bool:
-    """Whether features look like words of a text: nothing negative, and sparse or nothing but zeros and ones."""
-    if sp.issparse(features):
-        return bool(features.data.min(initial=0) >= 0)
-    return all(np.isin(rows, (0, 1)).all() for rows in _in_blocks(features))
+def choose_scaling(features: Any) -> str:
+    """``words`` or ``weighted`` for what looks like words of a text, else ``standard``.
+
+    Words: nothing negative, and sparse or nothing but zeros and ones. They have weights of their own (TF-IDF, mostly)
+    if there are fractions that differ inside a row; the same fraction all over a row is a row that was normalised.
+    """
+    if not sp.issparse(features):
+        return "words" if all(np.isin(rows, (0, 1)).all() for rows in _in_blocks(features)) else "standard"
+    if features.data.min(initial=0) < 0:
+        return "standard"
+    return "weighted" if any(_has_weights(rows) for rows in _in_blocks(features)) else "words"
+
+
+def _has_weights(rows: Any) -> bool:
+    """Whether a row of this CSR matrix has fractions that differ."""
+    starts = rows.indptr[:-1][np.diff(rows.indptr) > 0]
+    if not len(starts) or (rows.data == np.rint(rows.data)).all():
+        return False
+    least, most = np.minimum.reduceat(rows.data, starts), np.maximum.reduceat(rows.data, starts)
+    return bool((least < (1 - 1e-5) * most).any())
 
 
 def _in_blocks(features: Any) -> Iterator[Any]:
     return (features[block] for block in row_blocks(features.shape[0]))
 
 
-def _weighted(features: Any, weight: Floats, unit: bool) -> Any:
+def _weigh(features: Any, weight: Floats, kind: str) -> Any:
+    """Features as ``kind`` weighs them: columns times ``weight`` and, for words, rows to unit length."""
+    if kind == "weighted":  # a new node may have what the fitted ones did not: weights below zero count as none
+        features = _with_data(features, _root(features.data)) if sp.issparse(features) else _root(features)
     rows = (
         _with_data(features, features.data * weight[features.indices]) if sp.issparse(features) else features * weight
     )
-    return unit_rows(rows) if unit else rows
+    return rows if kind == "standard" else unit_rows(rows)
+
+
+def _root(values: Floats) -> Floats:
+    root: Floats = np.sqrt(np.maximum(values, 0))
+    return root
 
 
 def unit_rows(rows: Any) -> Any:

@@ -106,7 +106,7 @@ class ClosedFormSettings(Settings):
 
     bits: int = 256  # as for `projection`
     components: int = 0  # 0: as many as bits, at least 128, at most the columns
-    scaling: str = "auto"  # words (idf, unit rows) for bags of words, else standard
+    scaling: str = "auto"  # by the features: see scaling.choose_scaling
     hops: int = 10  # after ten hops 0.85^10 = 20 % of the walk is left
     restart: float = 0.15  # the customary value; 0 gives P^hops
     unit: bool = True  # rows to unit length before and after the components
@@ -114,7 +114,7 @@ class ClosedFormSettings(Settings):
     block: int = 64  # components and bits of one rotation; more bits come from further rotations of them
     iterations: int = closed_forms.ITERATIONS
 
-    CHOICES: ClassVar = {"scaling": ("auto", "words", "standard"), "rotation": ("itq", "gaussian")}
+    CHOICES: ClassVar = {"scaling": ("auto", "words", "weighted", "standard"), "rotation": ("itq", "gaussian")}
     RANGES: ClassVar = {
         "bits": (1, 65536),
         "components": (0, 65536),
