@@ -27,16 +27,12 @@ TESTS = Path(__file__).parent
 SECONDS = 300  # a process that waits for another in vain ends here
 
 
-def torchrun(*arguments):
-    """The command line of a launcher, and the environment of its processes."""
-    return [sys.executable, "-m", "torch.distributed.run", *map(str, arguments)], environment()
-
-
-def environment(interface="lo"):
-    """Of a process that finds the tests, has one thread and speaks to others over ``interface``."""
+def torchrun(*arguments, host=(), interface="lo"):
+    """The command line of a launcher, inside ``host`` (a command prefix), and the environment of its processes."""
     paths = [str(TESTS), str(TESTS.parent / "src"), os.environ.get("PYTHONPATH", "")]
     own = {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
-    return {**os.environ, **own, "GLOO_SOCKET_IFNAME": interface}
+    command = [*host, sys.executable, "-m", "torch.distributed.run", *map(str, arguments)]
+    return command, {**os.environ, **own, "GLOO_SOCKET_IFNAME": interface}
 
 
 def launch_two():
@@ -150,22 +146,18 @@ def remove_hosts(hosts):
 
 
 def test_two_hosts_have_the_gradients_statistics_and_codes_of_one(tmp_path):
-    errors = []
-    for attempt in range(3):  # about one start in twenty fails on a busy machine, as it does with torchrun
-        with two_hosts() as hosts:
-            launched = []
-            for number, (prefix, interface, _) in enumerate(hosts):
-                named = {"RANK": number, "WORLD_SIZE": 2, "MASTER_ADDR": hosts[0][2], "MASTER_PORT": 29511 + attempt}
-                own = {**environment(interface), **{name: str(value) for name, value in named.items()}}
-                command = [*prefix, sys.executable, TESTS / "worker.py", tmp_path / "two.npz"]
-                launched.append(subprocess.Popen(command, env=own, stderr=subprocess.PIPE, text=True))
-            try:
-                errors += [process.communicate(timeout=SECONDS)[1] for process in launched]
-            finally:
-                for process in launched:
-                    process.kill()
-        if [process.returncode for process in launched] == [0, 0]:
-            break
-    else:
-        pytest.fail("\n".join(errors))
+    with two_hosts() as hosts:
+        launched = []
+        for number, (prefix, interface, _) in enumerate(hosts):
+            command, own = torchrun(
+                "--nnodes", 2, "--node-rank", number, "--nproc-per-node", 1, "--master-addr", hosts[0][2],
+                "--master-port", 29511, TESTS / "worker.py", tmp_path / "two.npz", host=prefix, interface=interface,
+            )  # fmt: skip
+            launched.append(subprocess.Popen(command, env=own, stderr=subprocess.PIPE, text=True))
+        try:
+            errors = [process.communicate(timeout=SECONDS)[1] for process in launched]
+        finally:
+            for process in launched:
+                process.kill()
+        assert [process.returncode for process in launched] == [0, 0], errors
     assert_like_one_process(tmp_path / "two.npz")

@@ -6,8 +6,10 @@ python tests/worker.py OUTPUT.npz
 from __future__ import annotations
 
 import sys
+import weakref
 
 import numpy as np
+import torch.distributed as dist
 
 from spikegcl import world
 from spikegcl.config import Config
@@ -30,6 +32,7 @@ def measure() -> dict[str, np.ndarray]:
 
 if __name__ == "__main__":
     with world.joined():
-        found = measure()
+        found, group = measure(), weakref.ref(dist.group.WORLD)
         if world.rank() == 0:
             np.savez(sys.argv[1], **found, processes=np.array(world.size()))
+    assert group() is None, "threads of a group that is left alive abort the process now and then when it ends"
