@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn  # before any group: one that it finds at its import it keeps, threads and all
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
@@ -44,10 +45,6 @@ def share(count: int) -> range:
 @contextlib.contextmanager
 def joined() -> Iterator[None]:
     """Belong, inside, to the world that torchrun's environment names; each process of a host has a GPU of its own."""
-    # Its functions have the group of their import as a default. Imported later, by an optimiser, they would keep the group
-    # alive: its threads would still hold tensors when the interpreter ends, and abort the process.
-    import torch.distributed.nn
-
     gpus = torch.cuda.is_available()
     if gpus:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
