@@ -12,7 +12,7 @@ from spikegcl import components
 from spikegcl.baselines import Shape, find_method
 from spikegcl.baselines.closed_form import fit_closed_form, settle
 from spikegcl.bits import unpack
-from spikegcl.closed_forms import fit_itq, fit_medians, gaussian_rotation
+from spikegcl.closed_forms import fit_itq, fit_medians, gaussian_rotation, read_back
 from spikegcl.components import PPR, TWO_HOPS, fit_components
 from spikegcl.datasets import load_dataset
 from spikegcl.graph import build_graph
@@ -195,6 +195,26 @@ def test_rotations_of_several_sizes_take_turns():
         block = found[:, first : first + width]
         np.testing.assert_allclose(block.T @ block, np.eye(width), atol=1e-4)
         assert not block[width:].any()
+
+
+def test_more_of_the_scores_can_be_read_back_where_there_are_clusters():
+    """What a linear map of the bits leaves of the scores, on nodes that nothing was fitted on."""
+    rng = np.random.default_rng(0)
+    centres, noise = rng.standard_normal((30, 24)), rng.standard_normal((4000, 24))
+    scores = (centres[rng.integers(30, size=4000)] + 0.3 * noise) * np.linspace(3, 0.3, 24)
+    fitted, fresh = np.split(scores.astype(np.float32), 2)
+
+    def error(directions):
+        bits = [np.where(part @ directions > np.median(fitted @ directions, 0), 1, -1) for part in (fitted, fresh)]
+        return np.square(fresh - bits[1] @ np.linalg.lstsq(bits[0], fitted, rcond=None)[0]).sum()
+
+    rotation = fit_itq(fitted, 24).directions
+    assert error(read_back(fitted, rotation)) < 0.95 * error(rotation)
+
+
+@pytest.mark.parametrize("scores", [np.zeros((5, 9)), np.eye(9), np.ones((1, 9)), np.repeat(np.eye(3), 3, axis=1)])
+def test_scores_without_content_are_read_back_by_finite_directions(scores):
+    assert np.isfinite(fit_itq(scores.astype(np.float32), 20, reads_back=True).directions).all()
 
 
 def test_medians_give_every_bit_to_half_of_the_nodes():

@@ -11,7 +11,7 @@ import torch
 from spikegcl import export
 from spikegcl.bits import unpack
 from spikegcl.checkpoint import load_model, save_model
-from spikegcl.closed_forms import SINGLE_LEAST, SINGLE_RATE, fit_channels, fit_itq, fit_medians
+from spikegcl.closed_forms import SINGLE_RATE, SINGLE_SHARES, fit_channels, fit_itq, fit_medians
 from spikegcl.components import FEW, OWN, PPR, blank_components, fit_components
 from spikegcl.config import fit_to_graph, preset
 from spikegcl.datasets import load_dataset, make_split
@@ -45,8 +45,8 @@ def test_channels_are_the_divisor_nearest_to_the_configured_ones(graph, bits, st
     assert (settled.steps, settled.channels) == (steps, channels)
 
 
-def fires_as_planned(codes, bits=64, single=16):
-    """Every fourth bit fires at a fifth of the nodes, the others at half."""
+def fires_as_planned(codes, bits=64, single=8):
+    """Every eighth bit fires at a fifth of the nodes, the others at half."""
     rates = unpack(codes, bits).mean(0)
     fifth = np.abs(rates - 0.2) <= 1 / len(codes)
     return fifth.sum() == single and (np.abs(rates[~fifth] - 0.5) <= 1 / len(codes)).all()
@@ -55,7 +55,7 @@ def fires_as_planned(codes, bits=64, single=16):
 def test_every_bit_fires_at_its_share_of_the_training_nodes(trained):
     assert fires_as_planned(trained.codes)
     first = unpack(trained.codes, 64)[:, :32].mean(0)  # the first step alone is a code of the same kind
-    assert (first < 0.3).sum() == 8
+    assert (first < 0.3).sum() == 4
 
 
 def test_codes_of_one_seed_are_the_same_and_survive_a_file(graph, trained, tmp_path):
@@ -114,11 +114,17 @@ def test_a_single_column_channel_follows_its_column():
     scores = rng.standard_normal((50, 3)).astype(np.float32) * [3, 2, 1]
     axes = np.linalg.qr(rng.standard_normal((3, 3)))[0].astype(np.float32)
     components = replace(blank_components(3, 3), directions=axes)
-    directions, rates = fit_channels(components, scores, SINGLE_LEAST)
+    directions, rates = fit_channels(components, scores, min(SINGLE_SHARES))
     columns = scores @ axes.T
     widest = np.argsort(-columns.var(0))
     assert np.allclose(scores @ directions[:, rates == np.float32(SINGLE_RATE)], columns[:, widest], atol=1e-5)
-    assert SINGLE_RATE not in fit_channels(components, scores, SINGLE_LEAST - 1)[1]
+
+
+@pytest.mark.parametrize(("bits", "expected"), [(63, 0), (64, 8), (127, 15), (128, 32), (512, 128)])
+def test_longer_codes_have_more_single_columns(bits, expected):
+    scores = np.random.default_rng(0).standard_normal((40, 160)).astype(np.float32)
+    components = replace(blank_components(160, 160), directions=np.eye(160, dtype=np.float32))
+    assert np.sum(fit_channels(components, scores, bits)[1] == np.float32(SINGLE_RATE)) == expected
 
 
 @pytest.mark.parametrize("columns", [1, 2, FEW - 1, FEW])

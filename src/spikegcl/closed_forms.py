@@ -34,9 +34,12 @@ FIT_NODES = 2**16  # nodes a rotation is fitted on
 ITERATIONS = 25  # of ITQ: its error hardly moves after twenty
 BLOCK = 64  # components and bits of one ITQ rotation
 ROTATED = (64, 32, 128)  # the same in the compact preset: several sizes are better than any one (docs/compact.md)
-SINGLE_SHARE = 4  # one channel in so many reads a single column, ...
-SINGLE_RATE = 0.2  # ... and fires at this share of the nodes, ...
-SINGLE_LEAST = 64  # ... in codes of so many bits or more: shorter ones have none to spare (docs/compact.md)
+READ_NODES = 2**13  # nodes that read_back settles bits of: time grows with nodes times the square of the bits
+READ_ROUNDS, READ_SWEEPS = 10, 2  # of its least squares, and over all bits in each
+CLOSENESS = 0.03  # of bits to what directions give: with less, directions no longer follow the bits (docs/compact.md)
+RIDGE = 1e-3  # keeps least squares apart from empty and equal columns
+SINGLE_SHARES = {128: 4, 64: 8}  # in codes of so many bits or more one channel in so many reads a single column, ...
+SINGLE_RATE = 0.2  # ... and fires at this share of the nodes; shorter codes have none to spare (docs/compact.md)
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,13 +60,20 @@ def gaussian_rotation(components: int, bits: int, seed: int = 0) -> Rotation:
 
 
 def fit_itq(
-    scores: Floats, bits: int, *, seed: int = 0, iterations: int = ITERATIONS, blocks: Sequence[int] = (BLOCK,)
+    scores: Floats,
+    bits: int,
+    *,
+    seed: int = 0,
+    iterations: int = ITERATIONS,
+    blocks: Sequence[int] = (BLOCK,),
+    reads_back: bool = False,
 ) -> Rotation:
     """ITQ (Gong and Lazebnik, CVPR 2011): rotations R that bring scores V close to signs, min ||sign(V R) - V R||.
 
     A rotation turns the first components into as many bits. One follows the other until there are enough bits, of the
     sizes ``blocks`` in turn (the last may be smaller), each from its own random start. Fitted on at most ``FIT_NODES``
-    nodes. The result is k x bits with k the largest size, and zeros where a rotation is smaller.
+    nodes. The result is k x bits with k the largest size, and zeros where a rotation is smaller. With ``reads_back``
+    every rotation is where :func:`read_back` starts.
     """
     rng = np.random.default_rng(noise.derive(seed, "itq"))
     values = scores[:, : min(max(blocks), bits)]
@@ -72,7 +82,11 @@ def fit_itq(
     directions, done, sizes = np.zeros((values.shape[1], bits), np.float32), 0, itertools.cycle(blocks)
     while done < bits:
         width = min(next(sizes), bits - done, values.shape[1])
-        directions[:width, done : done + width] = _rotate(np.ascontiguousarray(values[:, :width]), rng, iterations)
+        part = np.ascontiguousarray(values[:, :width])
+        found = _rotate(part, rng, iterations)
+        if reads_back:
+            found = read_back(part[rng.permutation(len(part))[:READ_NODES]], found)
+        directions[:width, done : done + width] = found
         done += width
     return Rotation(directions)
 
@@ -86,22 +100,53 @@ def _rotate(values: Floats, rng: np.random.Generator, iterations: int) -> Floats
     return rotation
 
 
+def read_back(scores: Floats, directions: Floats) -> Floats:
+    """Directions R (k x b), starting from those given, whose bits B tell the scores V (N x k) by a linear map W.
+
+        min ||V - B W||^2 + CLOSENESS ||B - V R||^2    with B of -1 and 1, as many of each in every column
+
+    A linear probe reads bits as W does, so bits from which the scores can be read serve it. W and R are least squares;
+    bits are settled column by column, given the others (discrete coordinate descent: Shen et al., CVPR 2015, who read
+    labels instead of scores).
+    """
+    values = scores - scores.mean(0)
+    values /= max(float(np.sqrt(np.square(values).sum(1).mean())), 1e-12)
+    count, start = np.float32(len(values)), values @ directions
+    bits = np.where(start > np.median(start, 0), np.float32(1), np.float32(-1)).T.copy()
+    second = values.T @ values / count
+    second += np.eye(len(second), dtype=np.float32) * (RIDGE * np.trace(second) / len(second) + np.float32(1e-12))
+    own = np.eye(len(bits), dtype=np.float32)
+    for _ in range(READ_ROUNDS):
+        product = bits @ values / count
+        readout = np.linalg.solve(bits @ bits.T / count + RIDGE * own, product).astype(np.float32)
+        directions = np.linalg.solve(second, product.T).astype(np.float32)
+        wanted = readout @ values.T + CLOSENESS * (values @ directions).T
+        overlap = readout @ readout.T * (1 - own)
+        for _ in range(READ_SWEEPS):
+            for bit, others in enumerate(overlap):
+                left = wanted[bit] - others @ bits
+                bits[bit] = np.where(left > np.median(left), np.float32(1), np.float32(-1))
+    found: Floats = np.linalg.solve(second, (bits @ values / count).T).astype(np.float32)
+    return found
+
+
 def fit_channels(components: Components, scores: Floats, bits: int, *, seed: int = 0) -> tuple[Floats, Floats]:
     """Where the channels of the compact preset start: directions (k x bits) and the share of nodes each fires at.
 
-    Three channels in four are ITQ rotations and fire at half of the nodes; every fourth reads a single feature column,
-    as far as the components tell it, and fires at the nodes where that column is largest. Both kinds are spread evenly
-    over the bits, so that the first steps of a code are a code of the same kind. Codes below ``SINGLE_LEAST`` bits are
-    rotations alone.
+    Most channels are ITQ rotations that :func:`read_back` has changed, and fire at half of the nodes. One in four, in
+    shorter codes fewer (``SINGLE_SHARES``), reads a single feature column, as far as the components tell it, and fires
+    at the nodes where that column is largest. Both kinds are spread evenly over the bits, so that the first steps of a
+    code are a code of the same kind.
 
     Further rotations of fewer than ``FEW`` components say nothing new, unless they fire at other shares.
     """
-    singles = bits // SINGLE_SHARE if bits >= SINGLE_LEAST else 0
+    singles = next((bits // share for least, share in SINGLE_SHARES.items() if bits >= least), 0)
     single = components.leading_columns(singles, column_variances(scores).astype(np.float32))
-    rotated = fit_itq(scores, bits - single.shape[1], seed=seed, blocks=ROTATED).directions
+    few = scores.shape[1] < FEW
+    rotated = fit_itq(scores, bits - single.shape[1], seed=seed, blocks=ROTATED, reads_back=not few).directions
     width = len(rotated)
     halves = np.full(rotated.shape[1], 0.5, np.float32)
-    shares = halves if width >= FEW else _spread_shares(np.arange(rotated.shape[1]) // width)
+    shares = _spread_shares(np.arange(rotated.shape[1]) // width) if few else halves
     rates = np.concatenate([shares, np.full(single.shape[1], SINGLE_RATE, np.float32)])
     place = np.concatenate([(np.arange(kind.shape[1]) + 0.5) / max(1, kind.shape[1]) for kind in (rotated, single)])
     order = np.argsort(place, kind="stable")

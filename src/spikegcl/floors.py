@@ -15,6 +15,7 @@ from spikegcl.training import Session
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from spikegcl.components import Components
     from spikegcl.config import Config
     from spikegcl.graph import Graph
 
@@ -22,18 +23,25 @@ CHUNK = 256  # columns projected at a time, fewer if these take more than
 CHUNK_BYTES = 2**28
 
 
-def untrained(graph: Graph, config: Config, seed: int) -> NDArray[np.uint8]:
+def untrained(graph: Graph, config: Config, seed: int, inputs: Components | None = None) -> NDArray[np.uint8]:
     """Codes of the encoder before training (packed); ``config`` as it was given for training, not as it was settled."""
-    return untrained_session(graph, config, seed).embed()
+    return untrained_session(graph, config, seed, inputs=inputs).embed()
 
 
-def untrained_session(graph: Graph, config: Config, seed: int, device: torch.device | str = "cpu") -> Session:
+def untrained_session(
+    graph: Graph,
+    config: Config,
+    seed: int,
+    device: torch.device | str = "cpu",
+    *,
+    inputs: Components | None = None,
+) -> Session:
     """The encoder as initialised, its running statistics moved by as many passes as training has epochs.
 
-    One that reads components has random directions of them, cut at their medians. A threshold that training calibrates
-    is calibrated here too, by the same passes.
+    One that reads components (``inputs``, else found here) has random directions of them, cut at their medians. A
+    threshold that training calibrates is calibrated here too, by the same passes.
     """
-    session = Session(graph, config, seed, device, start=False)
+    session = Session(graph, config, seed, device, start=False, inputs=inputs)
     if config.batch_norm:
         session.warm_up(config.epochs)
     return session

@@ -120,7 +120,7 @@ def floors_of(method: Method, fitted: Fitted, graph: Graph, seed: int, device: s
     """
     settings, width = fitted.settings, 0 if fitted.embedding is None else fitted.embedding.shape[1]
     if fitted.trained is not None:
-        codes = floors.untrained(graph, fitted.trained.given, seed)
+        codes = floors.untrained(graph, fitted.trained.given, seed, fitted.trained.model.inputs)
         yield "untrained", Fitted(settings, codes=codes, bits=fitted.bits)
     elif method.unsupervised and fitted.history:
         before = settings.replace(epochs=0)

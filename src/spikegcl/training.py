@@ -101,10 +101,18 @@ class Session:
 
     A model that reads components starts where no gradient is needed (:func:`closed_forms.fit_channels`), or with
     ``start=False`` from random weights; either way its channels fire at fixed shares of the nodes, ``rates`` (T x H).
+    Components that were found before can be given as ``inputs``.
     """
 
     def __init__(
-        self, graph: Graph, config: Config, seed: int, device: torch.device | str = "cpu", *, start: bool = True
+        self,
+        graph: Graph,
+        config: Config,
+        seed: int,
+        device: torch.device | str = "cpu",
+        *,
+        start: bool = True,
+        inputs: Components | None = None,
     ) -> None:
         if graph.features is None:
             raise FeatureError("the graph has no features; give some, or use spikegcl.structural_features(graph)")
@@ -114,7 +122,7 @@ class Session:
             raise ConfigError(f"{world.size()} processes need as many parts; give --parts {world.size()} or more")
         self.graph, components = graph, None
         if self.config.inputs == "components":
-            components, scores = _fit_components(graph, self.config, seed)
+            components, scores = _find_components(graph, self.config, seed, inputs)
             graph = replace(graph, features=scores, columns=None)
         self.groups = make_groups(graph, self.config.steps, self.config.grouping, seed)
         self.model = SpikeGCL(self.config, self.groups, seed).to(device)
@@ -260,11 +268,16 @@ class Session:
                     membrane[block] = neurons.release(neuron, membrane[block] + lift)[1]
 
 
-def _fit_components(graph: Graph, config: Config, seed: int) -> tuple[Components, NDArray[np.float32]]:
+def _find_components(
+    graph: Graph, config: Config, seed: int, known: Components | None
+) -> tuple[Components, NDArray[np.float32]]:
     from spikegcl.components import component_count, fit_components
 
+    blocks = config.parts if config.parts > 1 else None
+    if known is not None:
+        return known, known.apply(graph, blocks)
     count = config.components or component_count(config.steps * config.channels)
-    return fit_components(graph, count, seed=seed, blocks=config.parts if config.parts > 1 else None)
+    return fit_components(graph, count, seed=seed, blocks=blocks)
 
 
 def train(
