@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from spikegcl import noise
 from spikegcl.bits import pack
@@ -80,14 +81,15 @@ def fit_itq(
     if len(values) > FIT_NODES:
         values = values[rng.choice(len(values), FIT_NODES, replace=False)]
     directions, done, sizes = np.zeros((values.shape[1], bits), np.float32), 0, itertools.cycle(blocks)
-    while done < bits:
-        width = min(next(sizes), bits - done, values.shape[1])
-        part = np.ascontiguousarray(values[:, :width])
-        found = _rotate(part, rng, iterations)
-        if reads_back:
-            found = read_back(part[rng.permutation(len(part))[:READ_NODES]], found)
-        directions[:width, done : done + width] = found
-        done += width
+    with threadpool_limits(1, user_api="blas"):  # products are small: threads that wait for each other cost more
+        while done < bits:
+            width = min(next(sizes), bits - done, values.shape[1])
+            part = np.ascontiguousarray(values[:, :width])
+            found = _rotate(part, rng, iterations)
+            if reads_back:
+                found = read_back(part[rng.permutation(len(part))[:READ_NODES]], found)
+            directions[:width, done : done + width] = found
+            done += width
     return Rotation(directions)
 
 
