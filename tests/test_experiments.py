@@ -104,6 +104,7 @@ def test_a_hash_depends_on_all_that_decides_the_row_and_nothing_else():
         "method": "gcn",
         "settings": {"a": 1},
         "options": {"b": 2},
+        "revision": 1,
     }
     other = {
         "measure": tiny_measures.die,
@@ -111,8 +112,9 @@ def test_a_hash_depends_on_all_that_decides_the_row_and_nothing_else():
         "method": "gat",
         "settings": {"a": 2},
         "options": {"b": 3},
+        "revision": 2,
     }
-    assert len({Cell(**base).hash, *(Cell(**{**base, key: other[key]}).hash for key in base)}) == 6
+    assert len({Cell(**base).hash, *(Cell(**{**base, key: other[key]}).hash for key in base)}) == 7
     assert Cell(**base).hash == Cell(**base, seed=3, preset="paper").hash
 
 

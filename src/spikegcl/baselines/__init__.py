@@ -142,7 +142,10 @@ class Count(Protocol):
 
 @dataclass(frozen=True)
 class Method:
-    """A method. ``parameters`` is the closed-form count of what is trained; a test holds it to the torch module."""
+    """A method. ``parameters`` is the closed-form count of what is trained; a test holds it to the torch module.
+
+    ``revision`` is raised when the same settings come to give other results: rows of earlier ones count no more.
+    """
 
     name: str
     title: str
@@ -154,6 +157,7 @@ class Method:
     spiking: bool = False
     binary: bool = False
     preset: Callable[[str, str], Settings] | None = None
+    revision: int = 1
 
     def settings_for(self, preset: str = "default", dataset: str = "") -> Any:
         """``default``: any graph. ``paper`` and others: the tables of presets/<name>.toml for that dataset.

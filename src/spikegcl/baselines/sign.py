@@ -44,8 +44,9 @@ def with_sign(base: Method) -> Method:
         return base.operations(shape, settings, spikes)
 
     return Method(
-        base.name + SIGN, f"{base.title}, sign at the median", settings, fit, base.parameters, operations, binary=True
-    )
+        base.name + SIGN, f"{base.title}, sign at the median", settings, fit, base.parameters, operations, binary=True,
+        revision=base.revision,
+    )  # fmt: skip
 
 
 def sign_codes(embedding: NDArray[np.float32], bits: int, seed: int) -> NDArray[np.uint8]:

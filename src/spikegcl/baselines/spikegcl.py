@@ -83,7 +83,7 @@ METHODS = (
     Method("spikegcl", "SpikeGCL", Config, fit, parameters, operations, spiking=True, binary=True, preset=preset),
     Method(  # the same with one preset, to stand beside the published one in tables
         "compact", "SpikeGCL compact", Config, fit, parameters, operations, spiking=True, binary=True,
-        preset=lambda name, dataset: preset("compact", dataset),
+        preset=lambda name, dataset: preset("compact", dataset), revision=2,
     ),
 )  # fmt: skip
 

@@ -79,6 +79,7 @@ class Cell:
 
     ``measure`` is a function that can be imported. ``preset`` decides nothing: it says where ``settings`` come from.
     ``quick`` marks the rows of a dry run, so that they are not taken for others even where the settings are the same.
+    ``revision`` is the method's.
     """
 
     measure: Measure
@@ -89,12 +90,14 @@ class Cell:
     preset: str = ""
     seed: int = 0
     quick: bool = False
+    revision: int = 1
 
     @property
     def hash(self) -> str:
         """Twelve hex digits that identify the cell; those of all its seeds are equal."""
         decides: list[Any] = [self.measure.__name__, self.dataset, self.method, self.settings, self.options]
         decides += ["quick"] if self.quick else []
+        decides += [self.revision] if self.revision > 1 else []
         return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:12]
 
     def seeded(self, seeds: int) -> list[Cell]:
@@ -139,7 +142,8 @@ def method_cell(
         settings = settings.replace(epochs=min(settings.epochs, QUICK_EPOCHS))
     judged = {"probe": choice.probe} if method.unsupervised else {}
     options = {"device": choice.device, **judged, **options}
-    return Cell(measure, dataset, name, settings.known(), options, preset, quick=choice.quick)
+    known = settings.known()
+    return Cell(measure, dataset, name, known, options, preset, quick=choice.quick, revision=method.revision)
 
 
 def choose_settings(method: Method, dataset: str, preset: str) -> tuple[str, Settings]:

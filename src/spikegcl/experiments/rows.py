@@ -23,7 +23,7 @@ class Rows:
 
     ===========  ==============================================================================================
     ``cell``     the hash of the cell; ``seed``, ``measure``, ``dataset``, ``method``, ``preset``, ``settings``,
-                 ``options`` and ``quick`` are the cell itself, ``versions`` what ran it
+                 ``options``, ``quick`` and ``revision`` are the cell itself, ``versions`` what ran it
     ``status``   done, failed (it raised or died) or stopped (it would have exceeded a budget)
     ``minutes``  how long its process ran
     ``result``   of a done cell: what the measure returned

@@ -117,6 +117,7 @@ def _describe(cell: Cell) -> dict[str, Any]:
         "settings": cell.settings,
         "options": cell.options,
         "quick": cell.quick,
+        "revision": cell.revision,
         "versions": versions(),
     }
 
