@@ -103,13 +103,14 @@ def _rotate(values: Floats, rng: np.random.Generator, iterations: int) -> Floats
 
 
 def read_back(scores: Floats, directions: Floats) -> Floats:
-    """Directions R (k x b), starting from those given, whose bits B tell the scores V (N x k) by a linear map W.
+    """Directions R (k x b), starting from those given, towards bits B that tell the scores V (N x k) by a linear map W.
 
         min ||V - B W||^2 + CLOSENESS ||B - V R||^2    with B of -1 and 1, as many of each in every column
 
-    A linear probe reads bits as W does, so bits from which the scores can be read serve it. W and R are least squares;
-    bits are settled column by column, given the others (discrete coordinate descent: Shen et al., CVPR 2015, who read
-    labels instead of scores).
+    W and R are least squares; bits are settled column by column, given the others (discrete coordinate descent: Shen et
+    al., CVPR 2015, who read labels instead of scores). B is free of V R but for ``CLOSENESS``, and only R is kept: on
+    real graphs its bits tell a little less of the scores than those of ITQ, but fewer nodes are near a threshold, and
+    it is this that a probe gains from (results/compact/margins.md).
     """
     values = scores - scores.mean(0)
     values /= max(float(np.sqrt(np.square(values).sum(1).mean())), 1e-12)
