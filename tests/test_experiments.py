@@ -488,6 +488,12 @@ def test_compact_stands_beside_the_printed_values_under_both_probes(rows):
     assert [record["probe"] for record in table.records] == ["logreg", "paper"]
 
 
+def test_a_frontier_of_compact_has_the_cells_of_the_table_beside_the_printed_values():
+    cells = frontier.cells(Choice(datasets=("cora",), methods=("compact",), seeds=1))
+    made = [(cell.options["probe"], cell.settings["bits"]) for cell in cells]
+    assert made == [("logreg", bits) for bits in (32, 64, 128, 256, 512, 1024)] + [("paper", 512)]
+
+
 def test_compact_is_compared_with_the_best_floor_over_the_seeds_both_have():
     curves = {"compact": {64: [0.8, 0.9, 0.1], 32: [0.5]}, "itq": {64: [0.7, 0.9]}, "projection": {64: [0.6, 0.7, 0.8]}}
     (record,) = frontier._gains("cora", curves)

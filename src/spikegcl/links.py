@@ -122,7 +122,7 @@ def link_prediction(
     bits = trained.model.bits
     unlearned = {}
     if with_floors:
-        unlearned["untrained"] = floors.untrained(remaining, config, seed)
+        unlearned["untrained"] = floors.untrained(remaining, config, seed, trained.model.inputs)
         unlearned["projection"] = floors.projection(remaining, bits, seed)
     return LinkResult(
         test_edges=len(held_out.test.edges),
