@@ -362,6 +362,22 @@ def test_an_accuracy_table_shows_printed_ours_and_floor(rows):
     assert records["ggd", "citeseer"]["paper"] == "75.5 ± 0.1"
 
 
+def test_a_random_projection_stands_beside_supervised_methods(rows):
+    write_row(rows, accuracy.accuracy_cell("gcn", "cora", Choice()), result(0.86))
+    compact = method_cell(measures.accuracy, "compact", "cora", Choice(), {"bits": accuracy.FLOOR_BITS})
+    write_row(
+        rows, compact, {**result(0.9, 0.5, bits=accuracy.FLOOR_BITS), "floors": {"projection": {"test_accuracy": 0.75}}}
+    )
+    (table,) = find_experiment("citation").draw(Choice(), rows)
+    assert column(table, "cora")["GCN"] == "86.1 ± 0.2 / 86.0 ± 0.0 (1) / 75.0"
+
+
+def test_equal_settings_are_those_of_the_paper_whatever_preset_named_them(rows):
+    write_row(rows, accuracy.accuracy_cell("dgi", "cora", Choice(preset="cpu")), result(0.85, 0.8, dimensions=512))
+    (table,) = find_experiment("citation").draw(Choice(preset="cpu"), rows)
+    assert not any("preset cpu" in note for note in table.notes)
+
+
 def test_a_table_shows_rows_of_another_preset_rather_than_none(rows):
     cpu, paper_ = (accuracy.accuracy_cell("bgrl", "cora", Choice(preset=name)) for name in ("cpu", "paper"))
     write_row(rows, cpu, result(0.85, 0.8, dimensions=512))

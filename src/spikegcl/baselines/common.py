@@ -112,10 +112,11 @@ def train_loop(
 ) -> Outcome:
     """Minimise ``loss(epoch)`` (a scalar), one step an epoch, and leave ``module`` with the weights of one epoch.
 
-    ``select`` says which: ``last``, ``loss`` (lowest training loss) or ``validation`` (highest validation accuracy, of
-    equals the lowest validation loss). With ``patience`` > 0 training ends after as many epochs without improvement
-    of the training loss or, with ``validate``, of neither validation accuracy nor validation loss. ``after_step`` is
-    for what happens between steps, such as a moving average or a learning-rate schedule.
+    ``select`` says which: ``last``, ``loss`` (the step from the lowest training loss; the codes of DGI and GGD keep the
+    weights before that step) or ``validation`` (highest validation accuracy, of equals the lowest validation loss).
+    With ``patience`` > 0 training ends after as many epochs without improvement of the training loss or, with
+    ``validate``, of neither validation accuracy nor validation loss. ``after_step`` is for what happens between steps,
+    such as a moving average or a learning-rate schedule.
     """
     history: list[Epoch] = []
     kept, kept_epoch, kept_score = _copy(module), 0, (-math.inf, -math.inf)

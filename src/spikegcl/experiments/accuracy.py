@@ -26,6 +26,7 @@ CELL_NOTE = (
     "A cell reads: printed / ours ± standard deviation (seeds) / floor. The floor is the method's own encoder before "
     "training or, for closed forms, a random projection of the same number of bits; the CSV has them all."
 )
+FLOOR_BITS = 256  # of the random projection that stands beside methods without a floor of their own
 
 
 def accuracy_cell(method: str, dataset: str, choice: Choice) -> Cell:
@@ -33,10 +34,17 @@ def accuracy_cell(method: str, dataset: str, choice: Choice) -> Cell:
 
 
 def drawn_cell(method: str, dataset: str, choice: Choice, rows: Rows) -> Cell:
-    """The cell of the chosen preset or, if it has no rows, that of another which has."""
+    """The cell of the chosen preset or, if it has no rows, that of another which has; ``paper`` where both are one."""
     presets = (choice.preset, *PRESETS)
     cells = [accuracy_cell(method, dataset, replace(choice, preset=preset)) for preset in presets]
-    return next((cell for cell in cells if rows.find(cell)), cells[0])
+    drawn = next((cell for cell in cells if rows.find(cell)), cells[0])
+    return min((cell for cell in cells if cell.hash == drawn.hash), key=lambda cell: cell.preset != "paper")
+
+
+def projection_floor(dataset: str, choice: Choice, rows: Rows) -> float | None:
+    """Accuracy of a random projection to ``FLOOR_BITS`` bits under the probe, from the rows of compact."""
+    found = rows.results(method_cell(measures.accuracy, "compact", dataset, choice, {"bits": FLOOR_BITS}))
+    return float(summarise(found)["floors"]["projection"]["mean"]) if found else None
 
 
 def is_here(method: str) -> bool:
@@ -59,12 +67,13 @@ def draw(name: str, printed_in: str, title: str, choice: Choice, rows: Rows) -> 
     lines: list[list[str]] = []
     records: list[dict[str, Any]] = []
     remarks: dict[str, list[str]] = {}
+    projections = {dataset: projection_floor(dataset, choice, rows) for dataset in datasets}
     for method in with_chosen(list(paper.methods()), choice.methods):
         heading, marks = paper.methods().get(method, (method, ""))
         texts = []
         for dataset in datasets:
             cell = drawn_cell(method, dataset, choice, rows) if is_here(method) else None
-            entry = compare(paper.accuracy(method, dataset), cell, choice, rows)
+            entry = compare(paper.accuracy(method, dataset), cell, choice, rows, projections[dataset])
             records.append({"method": method, "marks": marks, "dataset": dataset, **entry.record})
             texts.append(entry.text)
             if entry.remark:
@@ -72,6 +81,7 @@ def draw(name: str, printed_in: str, title: str, choice: Choice, rows: Rows) -> 
         lines.append([heading, *("x" if mark in marks else "" for mark in "USB"), *texts])
     notes = [
         CELL_NOTE,
+        f"Supervised methods have no such floor; beside them stands a random projection to {FLOOR_BITS} bits.",
         f"Probe of embeddings and codes: {choice.probe}; supervised methods predict by themselves. "
         "U unsupervised, S spiking, B binary.",
         "No method: it is not written here. No data: its features are not available here.",
@@ -107,12 +117,19 @@ class Entry(NamedTuple):
     remark: str
 
 
-def compare(printed: str | None, cell: Cell | None, choice: Choice, rows: Rows) -> Entry:
-    """What the paper prints beside what the rows of a cell of :func:`measures.accuracy` say (None: no such method)."""
+def compare(
+    printed: str | None, cell: Cell | None, choice: Choice, rows: Rows, projection: float | None = None
+) -> Entry:
+    """What the paper prints beside what the rows of a cell of :func:`measures.accuracy` say (None: no such method).
+
+    ``projection`` is the floor of methods without one.
+    """
     found = [] if cell is None else rows.find(cell)
     results = [row["result"] for row in found if row["status"] == DONE]
     record: dict[str, Any] = {"paper": printed, "preset": None if cell is None else cell.preset, **summary(results)}
     record["difference"] = difference(printed, record["accuracy"])
+    if results and record["untrained"] is None and record["projection"] is None:
+        record["projection"] = projection
     remark = next((row["reason"] for row in found if row["status"] != DONE), "")
     if results:
         ours = f"{percent(record['accuracy'], record['std'])} ({record['seeds']})"
