@@ -132,6 +132,13 @@ def test_finished_cells_are_never_run_again(rows, visits):
     assert again.results(cell) == Rows(rows.path).results(cell) == [{"nodes": 200, "points": {"8": 0.1 + 0.2}}] * 3
 
 
+def test_cells_side_by_side_share_the_cores(rows, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    cell = Cell(tiny_measures.threads, GRAPH)
+    run_cells([cell], rows)
+    assert rows.results(cell) == [{"threads": [[1, 1], [1, 1]]}]
+
+
 def test_the_peak_memory_of_a_cell_is_its_own(rows):
     ballast = np.ones(2**26)  # half a gigabyte
     cell = Cell(tiny_measures.peak, GRAPH)

@@ -8,8 +8,11 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import numba
 import numpy as np
+import torch
 
+from spikegcl.bits import linear
 from spikegcl.memory import peak_mb
 
 
@@ -48,3 +51,23 @@ def hoard(cell, graph, on_epoch):
 
 def peak(cell, graph, on_epoch):
     return {"peak_mb": peak_mb()}
+
+
+def threads(cell, graph, on_epoch):
+    """Threads of numba and torch after a kernel has run, in a forward pass and in a backward pass."""
+    seen = []
+
+    class Look(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            seen.append((numba.get_num_threads(), torch.get_num_threads()))
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, grad):
+            seen.append((numba.get_num_threads(), torch.get_num_threads()))
+            return grad
+
+    linear(np.zeros((100, 8), np.uint8), np.zeros((64, 3), np.float32))
+    Look.apply(torch.ones(3, requires_grad=True)).sum().backward()
+    return {"threads": seen}

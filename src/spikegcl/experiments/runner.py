@@ -215,15 +215,18 @@ def _work(cell: Cell, data_root: Path | None, threads: int, epochs: Any, pipe: C
 
 
 def _use_threads(count: int) -> None:
-    """As many threads for each library that has a pool of its own."""
+    """As many threads for each library that has a pool of its own.
+
+    numba's kernels and torch share OpenMP, and the first kernel sets the threads of both to all cores: so numba starts
+    here, and torch comes last. Two that spin for each other on one core take ten times as long.
+    """
     import numba
     import torch
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
     threadpool_limits(count)
+    numba.set_num_threads(min(count, numba.config.NUMBA_NUM_THREADS))
     torch.set_num_threads(count)
-    os.environ["NUMBA_NUM_THREADS"] = str(count)  # numba.set_num_threads is for one thread; autograd has its own
-    numba.config.reload_config()
 
 
 def _die_with_parent() -> None:
