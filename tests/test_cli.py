@@ -394,3 +394,21 @@ def test_a_graph_that_changed_since_training_is_named(run, files, tmp_path):
     code, _, err = run("probe", "r")
     assert code == 1
     assert "has changed" in err
+
+
+def test_a_limit_on_threads_holds_for_numba_and_torch():
+    """In a process of its own: both read their limits when they are imported."""
+    code = """if True:
+        import numpy, sys
+        from spikegcl import cli
+        assert "numba" not in sys.modules
+        cli._limit_threads()
+        import numba, torch
+        from spikegcl.bits import linear
+        linear(numpy.zeros((100, 8), numpy.uint8), numpy.zeros((64, 3), numpy.float32))
+        print(numba.get_num_threads(), torch.get_num_threads())
+    """
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment.pop("NUMBA_NUM_THREADS", None)
+    found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert found.stdout.split() == ["1", "1"], found.stderr

@@ -51,6 +51,7 @@ for command in (
 
 def main() -> None:
     """Entry point: errors a user can act on end in one paragraph and exit code 1, wrong usage in exit code 2."""
+    _limit_threads()
     level = logging.INFO if os.environ.get("RANK", "0") == "0" else logging.ERROR
     logging.basicConfig(level=level, format="%(message)s", stream=sys.stderr)
     logging.getLogger("faiss").setLevel(logging.WARNING)  # it tells which of its builds it tries to load
@@ -63,6 +64,16 @@ def main() -> None:
         _fail("interrupted; nothing half-written was left behind", 130)
     except MemoryError:
         _fail("out of memory; fewer channels or a smaller graph need less")
+
+
+def _limit_threads() -> None:
+    """What is asked of OpenMP holds for numba too, whose first kernel would else give all cores to itself and to torch.
+
+    It is read when numba is imported, which no command has done yet.
+    """
+    threads = os.environ.get("OMP_NUM_THREADS", "")
+    if threads.isdecimal():
+        os.environ.setdefault("NUMBA_NUM_THREADS", threads)
 
 
 def _world() -> contextlib.AbstractContextManager[None]:
