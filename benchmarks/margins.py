@@ -22,6 +22,7 @@ from spikegcl.closed_forms import READ_NODES, fit_itq
 from spikegcl.components import fit_components
 from spikegcl.datasets import load_dataset
 from spikegcl.files import write_text
+from spikegcl.protocol import versions
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -63,9 +64,9 @@ def main() -> None:
                 for reads in (False, True)
             ]
             shown = (f"{100 * value:.1f}" for measure in zip(*found, strict=True) for value in measure)
-            lines.append([name, str(width), *shown])
+            lines.append([name, str(width), *shown, versions()["commit"]])
             print(*lines[-1], flush=True)
-    header = ["graph", "components, bits", "left, ITQ", "left, read back", "near, ITQ", "near, read back"]
+    header = ["graph", "components, bits", "left, ITQ", "left, read back", "near, ITQ", "near, read back", "commit"]
     text = table("Bits on nodes they were not fitted on (%)", header, lines)
     write_text(ROOT / "results" / "compact" / "margins.md", text)
 

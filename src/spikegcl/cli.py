@@ -72,7 +72,7 @@ def _limit_threads() -> None:
     It is read when numba is imported, which no command has done yet.
     """
     threads = os.environ.get("OMP_NUM_THREADS", "")
-    if threads.isdecimal():
+    if threads.isdecimal() and int(threads):
         os.environ.setdefault("NUMBA_NUM_THREADS", threads)
 
 

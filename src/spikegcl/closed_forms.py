@@ -109,8 +109,8 @@ def read_back(scores: Floats, directions: Floats) -> Floats:
 
     W and R are least squares; bits are settled column by column, given the others (discrete coordinate descent: Shen et
     al., CVPR 2015, who read labels instead of scores). B is free of V R but for ``CLOSENESS``, and only R is kept: on
-    real graphs its bits tell a little less of the scores than those of ITQ, but fewer nodes are near a threshold, and
-    it is this that a probe gains from (results/compact/margins.md).
+    real graphs its bits tell a little less of the scores than those of ITQ, but fewer nodes are near a threshold
+    (results/compact/margins.md). Why a probe gains is not shown by more than that.
     """
     values = scores - scores.mean(0)
     values /= max(float(np.sqrt(np.square(values).sum(1).mean())), 1e-12)

@@ -218,7 +218,7 @@ def _use_threads(count: int) -> None:
     """As many threads for each library that has a pool of its own.
 
     numba's kernels and torch share OpenMP, and the first kernel sets the threads of both to all cores: so numba starts
-    here, and torch comes last. Two that spin for each other on one core take ten times as long.
+    here, and torch comes last. Cells side by side with a thread a core each wait for one another.
     """
     import numba
     import torch
