@@ -26,7 +26,8 @@ from spikegcl.files import write_text
 from spikegcl.graph import build_graph
 from spikegcl.parts import metis, partition, stream, take_part
 from spikegcl.protocol import run_seed, spread, versions
-from spikegcl.training import Session, embed_graph
+from spikegcl.session import Session
+from spikegcl.training import embed_graph
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

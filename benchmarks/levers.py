@@ -21,11 +21,12 @@ from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from benchmarks.measure import graph_and_config, timed
 from benchmarks.run import RESULTS, ROOT, save, table
-from spikegcl import kernels, model, training
+from spikegcl import kernels, model, session
 from spikegcl.fused import Affine, activate
+from spikegcl.memory import reuse_freed_memory
 from spikegcl.objectives import Margin
 from spikegcl.propagate import Operator, make_operator, plain_torch
-from spikegcl.training import Session, reuse_freed_memory
+from spikegcl.session import Session
 
 WIDTH = 64
 
@@ -147,7 +148,7 @@ def epoch_ms(
     if keep:
         reuse_freed_memory()
     if not reorder:
-        training.local_order = lambda graph: np.arange(graph.num_nodes)
+        session.local_order = lambda graph: np.arange(graph.num_nodes)
     before = model.CHUNK_FLOATS
     model.CHUNK_FLOATS = chunk or before
     graph, config = graph_and_config(name, [])

@@ -44,13 +44,15 @@ def timed(function, repeats: int, warm: bool = False) -> list[float]:
 
 
 def measure(side: str, name: str, repeats: int, settings: list[str]) -> dict:
+    import torch
+
+    from spikegcl.memory import peak_mb, reuse_freed_memory
     from spikegcl.objectives import Margin
-    from spikegcl.training import Session, reuse_freed_memory, torch
+    from spikegcl.protocol import versions
+    from spikegcl.session import Session
 
     if side != "ours":
         from benchmarks.paper_loop import PaperLoop
-    from spikegcl.memory import peak_mb
-    from spikegcl.protocol import versions
 
     libraries = psutil.Process().memory_info().rss / 2**20
     graph, config = graph_and_config(name, settings)

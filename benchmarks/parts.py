@@ -24,10 +24,11 @@ PARTS = {
 def measure(name: str) -> dict:
     import torch
 
+    from spikegcl.memory import reuse_freed_memory
     from spikegcl.objectives import Margin
     from spikegcl.propagate import propagate
     from spikegcl.protocol import versions
-    from spikegcl.training import Session, reuse_freed_memory
+    from spikegcl.session import Session
 
     reuse_freed_memory()
     graph, config = graph_and_config(name, [])

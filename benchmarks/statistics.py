@@ -17,7 +17,7 @@ from spikegcl.datasets import load_dataset, make_split
 from spikegcl.objectives import Margin
 from spikegcl.probes import REPEATS, linear_probe
 from spikegcl.protocol import spread
-from spikegcl.training import Session
+from spikegcl.session import Session
 
 RESULTS = ROOT / "results" / "statistics"
 

@@ -21,8 +21,9 @@ from spikegcl.floors import projection
 from spikegcl.graph import build_graph
 from spikegcl.objectives import Clustering, Clusters
 from spikegcl.probes import linear_probe
+from spikegcl.session import Session
 from spikegcl.structural import structural_features
-from spikegcl.training import Session, embed_graph, train
+from spikegcl.training import embed_graph, train
 
 COMPACT = preset("compact", "")
 

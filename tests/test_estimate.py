@@ -14,7 +14,7 @@ from spikegcl.estimate import Machine, Work, count_bytes, count_work, estimate, 
 from spikegcl.groups import make_groups
 from spikegcl.model import SpikeGCL
 from spikegcl.objectives import Margin
-from spikegcl.training import Session
+from spikegcl.session import Session
 
 ONES = Machine(Work(*(1.0 for _ in fields(Work))), startup=10.0, resident_mb=100.0)
 

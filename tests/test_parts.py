@@ -18,7 +18,8 @@ from spikegcl.errors import ConfigError
 from spikegcl.objectives import Margin
 from spikegcl.parts import embed_parts, metis, partition, stream, take_part
 from spikegcl.propagate import make_operator, plain_torch
-from spikegcl.training import Session, embed_graph
+from spikegcl.session import Session
+from spikegcl.training import embed_graph
 from strategies import graphs
 
 COMPACT = preset("compact", "")

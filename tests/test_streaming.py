@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spikegcl import closed_forms, components, neurons, streaming, training
+from spikegcl import closed_forms, components, neurons, session, streaming
 from spikegcl.components import fit_components
 from spikegcl.config import preset
 from spikegcl.datasets import load_dataset
 from spikegcl.graph import build_graph
+from spikegcl.session import Session
 from spikegcl.streaming import column_sums, column_variances, likeness, orthonormalise, row_blocks, square_lengths
-from spikegcl.training import Session, embed_graph, train
+from spikegcl.training import embed_graph, train
 from strategies import graphs
 
 COMPACT = preset("compact", "").replace(bits=64)
@@ -29,7 +30,7 @@ def short_blocks(monkeypatch):
 
 def make_large(monkeypatch, rows):
     for module, name, value in (
-        (streaming, "ROWS", rows), (training, "ROWS", rows), (closed_forms, "FIT_NODES", rows),
+        (streaming, "ROWS", rows), (session, "ROWS", rows), (closed_forms, "FIT_NODES", rows),
         (components, "DENSE_BYTES", 0), (neurons, "SELECTED", rows),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, value)

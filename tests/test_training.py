@@ -15,8 +15,9 @@ from spikegcl.graph import build_graph
 from spikegcl.propagate import plain_torch
 from spikegcl.protocol import firing, run_seed, summarise
 from spikegcl.runs import Source, open_run, write_run
+from spikegcl.session import Session
 from spikegcl.structural import structural_features
-from spikegcl.training import Session, embed_graph, train
+from spikegcl.training import embed_graph, train
 
 SMALL = Config(steps=4, channels=16, epochs=3, threshold=0.05)
 

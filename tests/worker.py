@@ -15,7 +15,7 @@ from spikegcl import world
 from spikegcl.config import Config
 from spikegcl.datasets import load_dataset
 from spikegcl.objectives import Margin
-from spikegcl.training import Session
+from spikegcl.session import Session
 
 
 def measure() -> dict[str, np.ndarray]:

@@ -17,7 +17,7 @@ import numpy as np
 import psutil
 import torch
 
-from spikegcl import closed_forms, components, objectives, training, views
+from spikegcl import closed_forms, components, objectives, session, training, views
 from spikegcl.config import Config, fit_to_graph
 from spikegcl.errors import ConfigError
 from spikegcl.features import Columns, Features, block_linear, group_linear
@@ -116,7 +116,7 @@ def estimate(graph: Graph, config: Config, machine: Machine | None = None) -> Es
     epoch, embed = count_work(model, graph, backward=True), count_work(model, graph, backward=False)
     rates = machine.rates
     # Choosing the threshold takes forward passes over both views, and one over the clean graph.
-    passes = 2 * training.CALIBRATION_PASSES + 1 if config.threshold == 0 else 0
+    passes = 2 * session.CALIBRATION_PASSES + 1 if config.threshold == 0 else 0
     prepare = machine.startup + (passes + keeps_propagated(model, graph)) * embed.seconds(rates)
     embeddings = 1 + (config.epochs if "validation" in (config.select, config.stop) else 0)
     peak = count_bytes(model, graph)
@@ -347,7 +347,7 @@ def probe_machine(seconds: float = PROBE_SECONDS) -> Machine:
 
 def _call_seconds(tiny: Graph, budget: float) -> float:
     """Seconds of one chunk, forward or back, in which there is nothing to compute."""
-    objective = Margin(training.Session(tiny, Config(steps=2, epochs=1, threshold=1.0), 0))
+    objective = Margin(session.Session(tiny, Config(steps=2, epochs=1, threshold=1.0), 0))
     return _seconds(lambda: objective.epoch(1), budget) / 4
 
 

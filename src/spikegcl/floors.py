@@ -10,7 +10,7 @@ import torch
 from spikegcl import noise
 from spikegcl.bits import pack
 from spikegcl.propagate import make_operator, propagate
-from spikegcl.training import Session
+from spikegcl.session import Session
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

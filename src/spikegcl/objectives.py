@@ -17,7 +17,7 @@ from spikegcl.neurons import exceeded_by, fire
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from spikegcl.training import Session
+    from spikegcl.session import Session
     from spikegcl.views import Piece
 
 LEVELS = (8, 16, 32, 64, 128)  # numbers of clusters the spikes predict, coarse to fine

@@ -19,7 +19,8 @@ from spikegcl.datasets import make_split
 from spikegcl.energy import energies
 from spikegcl.memory import peak_mb
 from spikegcl.probes import REPEATS, linear_probe
-from spikegcl.training import Clock, Trained, check_device
+from spikegcl.session import check_device
+from spikegcl.training import Clock, Trained
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
