@@ -12,7 +12,7 @@ from spikegcl import export
 from spikegcl.bits import unpack
 from spikegcl.checkpoint import load_model, save_model
 from spikegcl.closed_forms import SINGLE_RATE, SINGLE_SHARES, fit_channels, fit_itq, fit_medians
-from spikegcl.components import FEW, OWN, PPR, blank_components, fit_components
+from spikegcl.components import OWN, PPR, blank_components, fit_components
 from spikegcl.config import fit_to_graph, preset
 from spikegcl.datasets import load_dataset, make_split
 from spikegcl.energy import count, energies
@@ -21,6 +21,7 @@ from spikegcl.floors import projection
 from spikegcl.graph import build_graph
 from spikegcl.objectives import Clustering, Clusters
 from spikegcl.probes import linear_probe
+from spikegcl.scaling import FEW
 from spikegcl.session import Session
 from spikegcl.structural import structural_features
 from spikegcl.training import embed_graph, train
@@ -73,6 +74,13 @@ def test_a_component_that_touches_nobody_flips_no_bit(graph, trained):
         np.concatenate([graph.features.toarray(), other.features.toarray()]),
     )
     assert np.array_equal(embed_graph(trained.model, both)[: graph.num_nodes], trained.codes)
+
+
+def test_the_random_projection_stands_features_far_from_zero():
+    digits = load_dataset("digits")
+    far = replace(digits, features=digits.features + np.float32(1e5))
+    flipped = np.unpackbits(projection(digits, 64, 0) ^ projection(far, 64, 0)).mean()
+    assert flipped < 0.1  # what float32 loses of the sums; half would be another code
 
 
 def test_digits_in_16_bits_beat_a_random_projection_of_as_many():
@@ -145,6 +153,24 @@ def test_one_real_column_gives_codes_that_tell_values_apart():
     graph = build_graph(rng.integers(0, 200, (400, 2)), rng.standard_normal((200, 1)))
     codes = train(graph, COMPACT.replace(bits=64), seed=0).codes
     assert len(np.unique(codes, axis=0)) > 30
+
+
+@pytest.mark.parametrize("columns", [1, 2, 3])
+@pytest.mark.parametrize("kind", ["flags", "amounts"])
+def test_few_columns_are_no_text_and_keep_their_values(columns, kind):
+    """As words, rows of unit length, one column has two codes: the feature is there or not."""
+    rng = np.random.default_rng(0)
+    values = (rng.random((200, columns)) < 0.2) * (1.0 if kind == "flags" else rng.integers(1, 90, (200, columns)))
+    edges = rng.integers(0, 200, (800, 2))
+    codes, doubled = (train(build_graph(edges, given), COMPACT, seed=0).codes for given in (values, 2 * values))
+    assert len(np.unique(codes, axis=0)) == len(np.unique(doubled, axis=0)) > 50
+
+
+def test_words_that_all_nodes_but_one_have_still_tell_it_apart():
+    features = np.ones((50, 9), np.float32)
+    features[0] = 0
+    codes = train(build_graph(np.empty((0, 2), int), features), COMPACT.replace(bits=64), seed=0).codes
+    assert (codes[0] != codes[1]).any()
 
 
 @pytest.mark.parametrize("value", [1.0, 0.3], ids=["words", "real"])

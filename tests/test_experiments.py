@@ -31,6 +31,7 @@ from spikegcl.experiments import (
     choose_settings,
     efficiency,
     experiment_names,
+    few_labels,
     find_experiment,
     frontier,
     learning_gain,
@@ -518,10 +519,43 @@ def test_a_frontier_of_compact_has_the_cells_of_the_table_beside_the_printed_val
 
 
 def test_compact_is_compared_with_the_best_floor_over_the_seeds_both_have():
-    curves = {"compact": {64: [0.8, 0.9, 0.1], 32: [0.5]}, "itq": {64: [0.7, 0.9]}, "projection": {64: [0.6, 0.7, 0.8]}}
+    curves = {
+        "compact": {64: {0: 0.1, 1: 0.8, 2: 0.9}, 32: {0: 0.5}},
+        "itq": {64: {1: 0.7, 2: 0.9, 3: 0.9}},
+        "projection": {64: {0: 0.6, 1: 0.7, 2: 0.8}},
+        "ppr-itq": {64: {7: 0.95}},
+    }
     (record,) = frontier._gains("cora", curves)
     assert (record["bits"], record["floor"], record["seeds"]) == (64, "itq", 2)
     assert record["gain"] == pytest.approx(5)
+
+
+def test_a_floor_that_is_chosen_as_a_method_is_counted_once():
+    choice = Choice(datasets=("cora",), methods=("compact", "projection", "untrained"))
+    assert frontier._chosen(choice) == ["compact"]
+    assert few_labels._methods(choice) == ["compact"]
+
+
+def test_a_stopped_cell_does_not_hide_the_rows_of_another_preset(rows):
+    cpu, paper_ = (accuracy.accuracy_cell("grace", "cs", Choice(preset=name)) for name in ("cpu", "paper"))
+    write_row(rows, cpu, result(0.9, 0.8, dimensions=512))
+    write_row(rows, paper_, None, status=STOPPED, reason="stopped after 5 min")
+    (table,) = find_experiment("table1").draw(Choice(), rows)
+    assert column(table, "cs")["GRACE"] == "92.9 ± 0.0 / 90.0 ± 0.0 (1) / 80.0"
+
+
+def test_a_cell_with_a_stopped_seed_still_says_whose_settings_it_has(rows):
+    cell = accuracy.accuracy_cell("grace", "cs", Choice(preset="cpu"))
+    write_row(rows, cell, result(0.9, 0.8, dimensions=512))
+    write_row(rows, cell, None, seed=1, status=STOPPED, reason="stopped after 5 min")
+    (table,) = find_experiment("table1").draw(Choice(preset="cpu"), rows)
+    assert "GRACE cs: stopped after 5 min; settings are those of preset cpu." in table.notes
+
+
+def test_the_default_preset_of_an_experiment_is_the_papers_model_on_any_graph():
+    settings = method_cell(measures.accuracy, "spikegcl", "digits", Choice(preset="default")).settings
+    assert settings == method_cell(measures.accuracy, "spikegcl", "digits", Choice()).settings
+    assert settings["inputs"] == "features"
 
 
 @pytest.mark.parametrize(
@@ -605,6 +639,7 @@ def test_reproduce_runs_draws_and_goes_on(run, tmp_path):
         (["table1", "--preset", "papre"], "choose one of paper"),
         (["table1", "--methods", "gcm"], "no method is called 'gcm'"),
         (["table1", "--datasets", "corra", "--methods", "gcn"], "no dataset is called 'corra'"),
+        (["datasets", "--datasets", "corra", "--draw-only"], "no dataset is called 'corra'"),
         (["table1", "--datasets", "cora", "--data-root", "nowhere"], "not at hand: cora; give --data-root"),
     ],
 )

@@ -6,6 +6,7 @@ import json
 import runpy
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from commands import call
 from spikegcl import baselines
 from spikegcl.baselines import Fitted, Method, Shape, find_method, method_names
 from spikegcl.baselines.sign import rotate
+from spikegcl.config import Config
 from spikegcl.datasets import DATASETS, load_dataset, make_split
 from spikegcl.errors import ConfigError, LabelError, RunError
 from spikegcl.experiments import paper
@@ -58,6 +60,13 @@ def fit(method: Method, graph, chosen: Settings, *, seed=0, split=None, on_epoch
 
 def result(fitted: Fitted) -> np.ndarray:
     return next(value for value in (fitted.embedding, fitted.codes, fitted.predictions) if value is not None)
+
+
+def test_labels_that_cannot_be_probed_are_noticed_before_training(community):
+    started = []
+    with pytest.raises(LabelError, match="two classes"):
+        run_seed(replace(community, labels=np.zeros(200, np.int64)), Config(epochs=1), 0, on_epoch=started.append)
+    assert not started
 
 
 def two_epochs(method: Method) -> Settings:

@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from spikegcl import noise
 from spikegcl.bits import pack
-from spikegcl.components import FEW
+from spikegcl.scaling import FEW
 from spikegcl.streaming import column_variances
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from sklearn.utils.extmath import randomized_svd
 from spikegcl import noise
 from spikegcl.errors import FeatureError
 from spikegcl.propagate import Operator, make_operator, propagate
-from spikegcl.scaling import Scaling, fit_scaling, inverse_of
+from spikegcl.scaling import FEW, Scaling, fit_scaling, inverse_of
 from spikegcl.streaming import (
     ScaledRows,
     StreamedOperator,
@@ -48,7 +48,6 @@ CHUNK = 256  # columns propagated at a time
 EXACT_COLUMNS = 2048  # lengths of propagated rows are exact up to this many columns ...
 SKETCH = 512  # ... and estimated from so many random directions for more, to about 3 %
 DENSE_BYTES = 2**28  # propagated features up to this size are decomposed as a dense matrix in memory
-FEW = 8  # columns or components: what is done with many loses too much of fewer (docs/compact.md)
 LIKENESS = 64  # random directions in which neighbours are compared
 OVERSAMPLED = 10  # directions beyond those asked for, as in scikit-learn
 POWER_ITERATIONS = 2  # of the randomised PCA: the spectrum of smoothed features falls quickly
@@ -205,10 +204,11 @@ class Components:
     def describe(self) -> tuple[str, ...]:
         """What was chosen for this graph, and why, one sentence each."""
         columns, count = self.directions.shape
+        kind = "few columns" if columns < FEW else "real values"
         features = {
             "words": "bag of words (no negatives; sparse, or zeros and ones), so idf weights and rows of unit length",
             "weighted": "words with weights of their own (sparse fractions), so square roots and rows of unit length",
-            "standard": "real values, so columns are centred and divided by their deviation",
+            "standard": f"{kind}, so columns are centred and divided by their deviation",
         }
         if self.propagation == OWN:
             spread = "none: neighbours' features are no more alike than those of nodes drawn at random"
@@ -275,7 +275,7 @@ def fit_components(
     """The first ``count`` components (at most d and N - 1), by a randomised singular value decomposition.
 
     Without ``propagation`` the graph decides it (:func:`choose_propagation`). Without ``unit`` rows get length one,
-    unless there are fewer than ``FEW`` columns of real values, whose length says too much. Returns the components with
+    unless there are fewer than ``FEW`` columns, whose length says too much. Returns the components with
     the scores of ``graph``: what ``apply`` would give, without propagating again. ``blocks`` is as :func:`propagated`
     has it.
     """

@@ -285,7 +285,7 @@ def probe_machine(seconds: float = PROBE_SECONDS) -> Machine:
     rng = np.random.default_rng(0)
     began = time.perf_counter()
     tiny = _random_graph(rng, 64, 32)
-    training.train(tiny, Config(steps=2, epochs=1, threshold=1.0))
+    training.train(tiny, Config(steps=2, epochs=1, threshold=1e-3))
     startup = min(time.perf_counter() - began, LOADING_SECONDS)
     resident = psutil.Process().memory_info().rss / MB
     share = seconds / 10

@@ -115,7 +115,7 @@ def linear_probe(
     if isinstance(embedding, Codes):
         embedding, bits = embedding.packed, embedding.bits
     rows = _as_rows(embedding, bits)
-    values, classes = _check_labels(labels, split, len(rows))
+    values, classes = check_labels(labels, split, len(rows))
     targets = np.searchsorted(classes, values)
     train, val, test = (_Part(rows.take(nodes), targets[nodes]) for nodes in (split.train, split.val, split.test))
 
@@ -381,7 +381,7 @@ def _as_rows(embedding: Any, bits: int | None) -> _Rows:
     return _FloatRows(np.ascontiguousarray(values, np.float32))
 
 
-def _check_labels(labels: Any, split: Split, count: int) -> tuple[Integers, Integers]:
+def check_labels(labels: Any, split: Split, count: int) -> tuple[Integers, Integers]:
     """The labels and the classes a probe can learn, or an error that says what is missing where."""
     if labels is None:
         raise LabelError(f"a probe needs labels and the graph has none ({WITHOUT})")

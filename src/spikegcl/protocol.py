@@ -18,7 +18,7 @@ from spikegcl.bits import ones_per_bit
 from spikegcl.datasets import make_split
 from spikegcl.energy import energies
 from spikegcl.memory import peak_mb
-from spikegcl.probes import REPEATS, linear_probe
+from spikegcl.probes import REPEATS, check_labels, linear_probe
 from spikegcl.session import check_device
 from spikegcl.training import Clock, Trained
 
@@ -63,6 +63,8 @@ def run_seed(
     method = find_method(method) if isinstance(method, str) else method
     check_device(device)
     split = None if graph.labels is None else make_split(graph, seed)
+    if split is not None and method.unsupervised:
+        check_labels(graph.labels, split, graph.num_nodes)  # now, not when the method has been trained
     fitted = method.fit(graph, settings, seed=seed, split=split, on_epoch=on_epoch, device=device)
     clock, shape = Clock(), Shape.of(graph)
     row: dict[str, Any] = {

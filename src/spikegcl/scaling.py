@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float32]
 
+FEW = 8  # columns or components: what is done with many loses too much of fewer (docs/compact.md)
+
 
 @dataclass(frozen=True, eq=False)
 class Centred:
@@ -82,6 +84,8 @@ def fit_scaling(features: Any, kind: str = "auto") -> Scaling:
     if kind == "words":
         present = sum(np.asarray((rows != 0).sum(0)).ravel() for rows in _in_blocks(features))
         weight = np.maximum(0, np.log(count / (present + 1.0))).astype(np.float32)
+        if not weight.any():  # words that all nodes have, or all but one
+            weight = np.ones(width, np.float32)
     elif kind == "weighted":
         weight = np.ones(width, np.float32)
     else:
@@ -90,7 +94,7 @@ def fit_scaling(features: Any, kind: str = "auto") -> Scaling:
         varies = deviations > 1e-6 * np.sqrt(square)
         weight = np.divide(1, deviations, out=np.zeros_like(deviations), where=varies).astype(np.float32)
     mean, square = _moments((_weigh(rows, weight, kind) for rows in _in_blocks(features)), count)
-    deviation = float(np.sqrt(np.mean(square - mean**2)))
+    deviation = float(np.sqrt(max(0.0, np.mean(square - mean**2))))
     scale = 1 / deviation if kind != "standard" and deviation > 0 else 1.0
     return Scaling(kind, weight, (mean * scale).astype(np.float32), scale)
 
@@ -100,7 +104,10 @@ def choose_scaling(features: Any) -> str:
 
     Words: nothing negative, and sparse or nothing but zeros and ones. They have weights of their own (TF-IDF, mostly)
     if there are fractions that differ inside a row; the same fraction all over a row is a row that was normalised.
+    Fewer than ``FEW`` columns are no text: the length of a row says too much.
     """
+    if features.shape[1] < FEW:
+        return "standard"
     if not sp.issparse(features):
         return "words" if all(np.isin(rows, (0, 1)).all() for rows in _in_blocks(features)) else "standard"
     if features.data.min(initial=0) < 0:

@@ -63,6 +63,7 @@ def reproduce(
 ) -> None:
     """Make a table or figure of the paper, or one of ours, from rows; finished rows are never run again."""
     from spikegcl.baselines import find_method
+    from spikegcl.datasets import available
     from spikegcl.experiments import PRESETS, Choice, experiment_names, find_experiment, paper
     from spikegcl.experiments.drawings import write_drawings, write_page
     from spikegcl.experiments.rows import FAILED, Rows
@@ -77,6 +78,8 @@ def reproduce(
     for method in choice.methods:
         if method not in paper.methods():  # of these, some may not be written yet
             find_method(method)
+    for dataset in choice.datasets:
+        available(dataset, data_root)  # raises if there is no such graph
     folder = output / "quick" if quick else output
     rows = Rows(folder / "rows.jsonl")
     cells = [] if draw_only else _cells(experiments, choice, download)
@@ -135,7 +138,18 @@ def _drawings(experiment: Experiment, choice: Choice, rows: Rows) -> Iterator[Ta
 
 
 def _split(names: str) -> tuple[str, ...]:
-    return tuple(name.strip().lower() for name in names.split(",") if name.strip())
+    """Names between commas, but for the commas of a generated graph: sbm:nodes=200,classes=3 is one name.
+
+    >>> _split("Cora, sbm:nodes=200,classes=3,photo")
+    ('cora', 'sbm:nodes=200,classes=3', 'photo')
+    """
+    found: list[str] = []
+    for name in (part.strip().lower() for part in names.split(",") if part.strip()):
+        if found and "=" in name and ":" not in name:
+            found[-1] += f",{name}"
+        else:
+            found.append(name)
+    return tuple(found)
 
 
 def _share_of_memory(jobs: int) -> float:

@@ -151,6 +151,8 @@ def choose_settings(method: Method, dataset: str, preset: str) -> tuple[str, Set
 
     Experiments are about the paper's model: on other graphs SpikeGCL is the preset ``contrastive``.
     """
+    if (method.name, preset) == ("spikegcl", "default"):
+        preset = "contrastive"
     for name in (preset, "paper", "contrastive"):
         try:
             return name, method.settings_for(name, dataset)

@@ -37,7 +37,7 @@ def drawn_cell(method: str, dataset: str, choice: Choice, rows: Rows) -> Cell:
     """The cell of the chosen preset or, if it has no rows, that of another which has; ``paper`` where both are one."""
     presets = (choice.preset, *PRESETS)
     cells = [accuracy_cell(method, dataset, replace(choice, preset=preset)) for preset in presets]
-    drawn = next((cell for cell in cells if rows.find(cell)), cells[0])
+    drawn = next((cell for look in (rows.results, rows.find) for cell in cells if look(cell)), cells[0])
     return min((cell for cell in cells if cell.hash == drawn.hash), key=lambda cell: cell.preset != "paper")
 
 
@@ -130,14 +130,15 @@ def compare(
     record["difference"] = difference(printed, record["accuracy"])
     if results and record["untrained"] is None and record["projection"] is None:
         record["projection"] = projection
-    remark = next((row["reason"] for row in found if row["status"] != DONE), "")
+    remarks = [row["reason"] for row in found if row["status"] != DONE][:1]
     if results:
         ours = f"{percent(record['accuracy'], record['std'])} ({record['seeds']})"
         floor = record["untrained"] if record["untrained"] is not None else record["projection"]
         text = f"{printed or '-'} / {ours} / {'-' if floor is None else percent(floor)}"
-        remark = remark or ("" if record["preset"] == "paper" else f"settings are those of preset {record['preset']}")
+        remarks += [] if record["preset"] == "paper" else [f"settings are those of preset {record['preset']}"]
     else:
-        text = f"{printed or '-'} / {_why_missing(cell, bool(remark), choice)}"
+        text = f"{printed or '-'} / {_why_missing(cell, bool(remarks), choice)}"
+    remark = "; ".join(remarks)
     return Entry({**record, "remark": remark}, text, remark)
 
 

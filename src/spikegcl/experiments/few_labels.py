@@ -33,8 +33,8 @@ def cells(choice: Choice) -> list[Cell]:
 
 
 def _methods(choice: Choice) -> list[str]:
-    """Those chosen that train without labels."""
-    names = choice.methods or METHODS
+    """Those chosen that train without labels; the floors come with SpikeGCL."""
+    names = [name for name in choice.methods or METHODS if name not in FLOORS]
     return [name for name in names if is_here(name) and SIGN not in name and find_method(name).unsupervised]
 
 

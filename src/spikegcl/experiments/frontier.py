@@ -9,11 +9,12 @@ from spikegcl.baselines import SIGN, find_method, method_names
 from spikegcl.experiments import Cell, Choice, Experiment, choose_settings, measures, method_cell, paper, with_chosen
 from spikegcl.experiments.accuracy import is_here
 from spikegcl.experiments.drawings import Figure, Table, percent, plot_curves
+from spikegcl.experiments.rows import DONE
 from spikegcl.probes import PROBES
 from spikegcl.protocol import spread
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from spikegcl.experiments.rows import Rows
 
@@ -27,7 +28,7 @@ FLOOR_OF = {"spikegcl": "untrained", "compact": "projection"}  # every row has i
 ALL_FLOORS = (*FLOORS, "pca-projection", "itq", "ppr-itq")  # these have rows of their own
 BESIDE_PRINTED = (("logreg", 256), ("logreg", 512), ("logreg", 1024), ("paper", 512))  # probe and bits
 
-Series = dict[int, list[float]]  # test accuracies of the seeds, by bits
+Series = dict[int, dict[int, float]]  # test accuracies by bits, then by seed
 
 
 def code_cell(dataset: str, bits: int, choice: Choice) -> Cell:
@@ -56,9 +57,9 @@ def methods() -> list[str]:
 
 
 def _chosen(choice: Choice) -> list[str]:
-    """Those of the chosen methods that can; DGI and DGI+sign are the same choice."""
+    """Those of the chosen methods that can; DGI and DGI+sign are the same choice, and two floors come with others."""
     names = dict.fromkeys(name.removesuffix(SIGN) for name in choice.methods)
-    return [name for name in names if is_here(name) and _makes_codes(name)]
+    return [name for name in names if name not in FLOORS and is_here(name) and _makes_codes(name)]
 
 
 def _makes_codes(name: str) -> bool:
@@ -101,7 +102,7 @@ def draw(choice: Choice, rows: Rows) -> list[Table | Figure]:
         curves = _curves(dataset, choice, rows)
         gains += _gains(dataset, curves)
         for name, series in curves.items():
-            spreads = {bits: spread(series[bits]) for bits in widths if bits in series}
+            spreads = {bits: spread(series[bits].values()) for bits in widths if bits in series}
             lines.append([dataset, name, *(_text(spreads.get(bits), series.get(bits)) for bits in widths)])
             records += [
                 {"dataset": dataset, "method": name, "bits": bits, "accuracy": value["mean"], "std": value["std"],
@@ -124,12 +125,18 @@ def _gains(dataset: str, curves: dict[str, Series]) -> list[dict[str, Any]]:
     records = []
     for bits, values in sorted(curves.get("compact", {}).items()):
         floors = {name: curves[name][bits] for name in ALL_FLOORS if bits in curves.get(name, {})}
-        if floors:
-            best = max(floors, key=lambda name: sum(floors[name]) / len(floors[name]))
-            seeds = min(len(values), len(floors[best]))
-            gain = 100 * (sum(values[:seeds]) - sum(floors[best][:seeds])) / seeds
+        shared = {name: values.keys() & floor.keys() for name, floor in floors.items()}
+        means = {name: _mean(floors[name].values()) for name in floors if shared[name]}
+        if means:
+            best = max(means, key=lambda name: means[name])
+            gain = 100 * _mean(values[seed] - floors[best][seed] for seed in shared[best])
+            seeds = len(shared[best])
             records.append({"dataset": dataset, "bits": bits, "gain": gain, "floor": best, "seeds": seeds})
     return records
+
+
+def _mean(values: Iterable[float]) -> float:
+    return spread(values)["mean"]
 
 
 def _gain_table(gains: list[dict[str, Any]], widths: Sequence[int]) -> list[Table]:
@@ -168,9 +175,10 @@ def _printed_table(choice: Choice, rows: Rows) -> list[Table]:
         line.append(f"{known[best]:.1f} ({paper.methods()[best][0]})")
         for probe, bits in BESIDE_PRINTED:
             values = curves[probe].get(bits)
-            line.append(_text(None if values is None else spread(values), values))
-            if values is not None:
-                records.append({**facts, "probe": probe, "bits": bits, "seeds": len(values), **spread(values)})
+            found = None if values is None else spread(values.values())
+            line.append(_text(found, values))
+            if values is not None and found is not None:
+                records.append({**facts, "probe": probe, "bits": bits, "seeds": len(values), **found})
         lines.append(line)
     if not lines:
         return []
@@ -180,7 +188,7 @@ def _printed_table(choice: Choice, rows: Rows) -> list[Table]:
     return [Table("frontier-printed", "Compact beside what the paper prints", columns, lines, records, notes)]
 
 
-def _text(value: dict[str, float] | None, seeds: list[float] | None) -> str:
+def _text(value: dict[str, float] | None, seeds: dict[int, float] | None) -> str:
     return "" if value is None or seeds is None else f"{percent(value['mean'], value['std'])} ({len(seeds)})"
 
 
@@ -189,9 +197,9 @@ def _curves(dataset: str, choice: Choice, rows: Rows) -> dict[str, Series]:
     curves: dict[str, Series] = {}
     for name in with_chosen(methods(), _chosen(choice)):
         for cell in _cells_of(name, dataset, choice):
-            for result in rows.results(cell):
-                for label, bits, accuracy in _points(name, result):
-                    curves.setdefault(label, {}).setdefault(bits, []).append(accuracy)
+            for row in rows.find(cell):
+                for label, bits, accuracy in _points(name, row["result"]) if row["status"] == DONE else ():
+                    curves.setdefault(label, {}).setdefault(bits, {})[row["seed"]] = accuracy
     return curves
 
 
@@ -211,7 +219,7 @@ def _figure(dataset: str, curves: dict[str, Series]) -> Figure:
     def paint(canvas: Any) -> None:
         axes = canvas.subplots()
         percents = {
-            name: {float(bits): [100 * value for value in values] for bits, values in series.items()}
+            name: {float(bits): [100 * value for value in values.values()] for bits, values in series.items()}
             for name, series in curves.items()
         }
         plot_curves(axes, percents, lambda name: "--" if name in FLOORS else ":" if name.endswith(SIGN) else "-")
