@@ -94,7 +94,7 @@ def fit_scaling(features: Any, kind: str = "auto") -> Scaling:
         varies = deviations > 1e-6 * np.sqrt(square)
         weight = np.divide(1, deviations, out=np.zeros_like(deviations), where=varies).astype(np.float32)
     mean, square = _moments((_weigh(rows, weight, kind) for rows in _in_blocks(features)), count)
-    deviation = float(np.sqrt(max(0.0, np.mean(square - mean**2))))
+    deviation = float(np.sqrt(np.mean(square - mean**2).clip(min=0)))
     scale = 1 / deviation if kind != "standard" and deviation > 0 else 1.0
     return Scaling(kind, weight, (mean * scale).astype(np.float32), scale)
 
