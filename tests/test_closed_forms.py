@@ -17,7 +17,7 @@ from spikegcl.components import PPR, TWO_HOPS, fit_components
 from spikegcl.datasets import load_dataset
 from spikegcl.graph import build_graph
 from spikegcl.propagate import make_operator
-from spikegcl.scaling import Centred, choose_scaling, fit_scaling, unit_rows
+from spikegcl.scaling import FEW, Centred, choose_scaling, fit_scaling, unit_rows
 from strategies import graphs
 
 law = settings(max_examples=25, deadline=None)
@@ -88,7 +88,9 @@ def test_scaling_of_new_rows_is_that_of_the_fitted_ones(words):
     ],
 )
 def test_features_are_recognised_by_what_they_hold(features, expected):
-    assert choose_scaling(features) == expected
+    wide = sp.hstack([features] * FEW, format="csr") if sp.issparse(features) else np.tile(features, FEW)
+    assert choose_scaling(wide) == expected
+    assert choose_scaling(features) == "standard"
 
 
 def test_words_with_weights_of_their_own_get_square_roots_and_no_others(words):
