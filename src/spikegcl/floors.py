@@ -56,8 +56,10 @@ def projection(graph: Graph, bits: int, seed: int) -> NDArray[np.uint8]:
     features = graph.features
     count, width = features.shape
     mean = np.asarray(features.mean(0, dtype=np.float64)).ravel()
-    squares = features.power(2) if graph.is_sparse else np.square(features, dtype=np.float64)
-    square = np.asarray(squares.mean(0, dtype=np.float64)).ravel()
+    if graph.is_sparse:
+        square = np.asarray(features.power(2).mean(0, dtype=np.float64)).ravel()
+    else:  # in 64 bits, but no matrix of them
+        square = np.einsum("ij,ij->j", features, features, dtype=np.float64) / count
     std = np.sqrt(np.maximum(square - mean**2, 0))
     scale = np.divide(1, std, out=np.zeros(width), where=std > 1e-7 * np.sqrt(square))
     operator = make_operator(graph)

@@ -119,7 +119,7 @@ def _random_bits(shape: tuple[int, ...], width: int, rate: float, key: int) -> N
 
 
 def _fair_bits(shape: tuple[int, ...], key: int) -> Iterator[NDArray[np.uint8]]:
-    """Arrays of random bytes, without end. Drawn 64 bits at a time, a fifth of the time of single bytes."""
+    """Arrays of random bytes, without end. Drawn 64 bits at a time, quicker than byte by byte."""
     rng, count = np.random.Generator(np.random.SFC64(key)), math.prod(shape)
     words = -(-count // 4)
     while True:
