@@ -145,8 +145,8 @@ def test_few_labels_show_methods_beside_the_floors_of_spikegcl(rows, tmp_path):
     write_row(rows, few_labels.few_labels_cell("dgi", "photo", CHOICE), {"points": floats})
     table, figure = find_experiment("few-labels").draw(CHOICE, rows)
     assert [list(line) for line in table.lines[:2]] == [
-        ["photo", "spikegcl", "1", "50.0 ± 0.0", "60.0 ± 0.0", "70.0 ± 0.0", "80.0 ± 0.0"],
-        ["photo", "untrained", "1", *["40.0 ± 0.0"] * 4],
+        ["photo", "spikegcl", "50.0 (1)", "60.0 (1)", "70.0 (1)", "80.0 (1)"],
+        ["photo", "untrained", *["40.0 (1)"] * 4],
     ]
     assert [line[1] for line in table.lines] == ["spikegcl", "untrained", "projection", "dgi", "dgi+sign"]
     pytest.importorskip("matplotlib")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from spikegcl.baselines import SIGN, method_names
 from spikegcl.datasets import available
 from spikegcl.experiments import PRESETS, Cell, Choice, Experiment, measures, method_cell, paper, with_chosen
-from spikegcl.experiments.drawings import Table, percent
+from spikegcl.experiments.drawings import Table, over_seeds, percent
 from spikegcl.experiments.rows import DONE
 from spikegcl.protocol import summarise
 
@@ -66,7 +66,7 @@ def draw(name: str, printed_in: str, title: str, choice: Choice, rows: Rows) -> 
     datasets = with_chosen(paper.datasets(printed_in), choice.datasets)
     lines: list[list[str]] = []
     records: list[dict[str, Any]] = []
-    remarks: dict[str, list[str]] = {}
+    remarks: dict[str, dict[str, list[str]]] = {}
     projections = {dataset: projection_floor(dataset, choice, rows) for dataset in datasets}
     for method in with_chosen(list(paper.methods()), choice.methods):
         heading, marks = paper.methods().get(method, (method, ""))
@@ -77,7 +77,7 @@ def draw(name: str, printed_in: str, title: str, choice: Choice, rows: Rows) -> 
             records.append({"method": method, "marks": marks, "dataset": dataset, **entry.record})
             texts.append(entry.text)
             if entry.remark:
-                remarks.setdefault(entry.remark, []).append(f"{heading} {dataset}")
+                remarks.setdefault(entry.remark, {}).setdefault(heading, []).append(dataset)
         lines.append([heading, *("x" if mark in marks else "" for mark in "USB"), *texts])
     notes = [
         CELL_NOTE,
@@ -86,9 +86,18 @@ def draw(name: str, printed_in: str, title: str, choice: Choice, rows: Rows) -> 
         "U unsupervised, S spiking, B binary.",
         "No method: it is not written here. No data: its features are not available here.",
         *distances(records),
-        *(f"{', '.join(places)}: {remark}." for remark, places in remarks.items()),
+        *(f"{_places(datasets)}: {remark}." for remark, datasets in remarks.items()),
     ]
     return [Table(name, title, ["method", *"USB", *datasets], lines, records, notes)]
+
+
+def _places(datasets: dict[str, list[str]]) -> str:
+    """Cells named by method.
+
+    >>> _places({"GAT": ["cora", "photo"], "DGI": ["cora"]})
+    'GAT on cora, photo; DGI on cora'
+    """
+    return "; ".join(f"{method} on {', '.join(places)}" for method, places in datasets.items())
 
 
 def distances(records: list[dict[str, Any]]) -> list[str]:
@@ -132,7 +141,7 @@ def compare(
         record["projection"] = projection
     remarks = [row["reason"] for row in found if row["status"] != DONE][:1]
     if results:
-        ours = f"{percent(record['accuracy'], record['std'])} ({record['seeds']})"
+        ours = over_seeds(record["accuracy"], record["std"], record["seeds"])
         floor = record["untrained"] if record["untrained"] is not None else record["projection"]
         text = f"{printed or '-'} / {ours} / {'-' if floor is None else percent(floor)}"
         remarks += [] if record["preset"] == "paper" else [f"settings are those of preset {record['preset']}"]

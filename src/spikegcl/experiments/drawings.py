@@ -221,3 +221,12 @@ def percent(mean: float, std: float | None = None) -> str:
     ('86.7 ± 0.5', '50.0')
     """
     return f"{100 * mean:.1f}" + ("" if std is None else f" ± {100 * std:.1f}")
+
+
+def over_seeds(mean: float, std: float, seeds: int) -> str:
+    """Percent with the number of seeds; one seed has no spread to show.
+
+    >>> over_seeds(0.8671, 0.0052, 3), over_seeds(0.8671, 0.0, 1)
+    ('86.7 ± 0.5 (3)', '86.7 (1)')
+    """
+    return f"{percent(mean, std if seeds > 1 else None)} ({seeds})"

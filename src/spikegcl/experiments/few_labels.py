@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from spikegcl.baselines import SIGN, find_method
 from spikegcl.experiments import Cell, Choice, Experiment, measures, method_cell, with_chosen
 from spikegcl.experiments.accuracy import is_here
-from spikegcl.experiments.drawings import Figure, Table, percent, plot_curves
+from spikegcl.experiments.drawings import Figure, Table, over_seeds, plot_curves
 from spikegcl.experiments.frontier import FLOORS, GRAPHS, takes_bits
 from spikegcl.protocol import spread
 
@@ -57,7 +57,7 @@ def draw(choice: Choice, rows: Rows) -> list[Table | Figure]:
         for name, curve in curves.items():
             spreads = {place: spread(curve[place]) for place in PLACES}
             seeds = len(curve["all"])
-            lines.append([dataset, name, str(seeds), *(percent(one["mean"], one["std"]) for one in spreads.values())])
+            lines.append([dataset, name, *(over_seeds(one["mean"], one["std"], seeds) for one in spreads.values())])
             records += [
                 {"dataset": dataset, "method": name, "labels": place, "accuracy": one["mean"], "std": one["std"],
                  "seeds": seeds}
@@ -65,9 +65,9 @@ def draw(choice: Choice, rows: Rows) -> list[Table | Figure]:
             ]  # fmt: skip
         if curves:
             figures.append(_figure(dataset, curves))
-    columns = ["dataset", "method", "seeds", *(f"{place} per class" for place in map(str, LABELS)), "all labels"]
+    columns = ["dataset", "method", *(f"{place} per class" for place in map(str, LABELS)), "all labels"]
     notes = [
-        f"Mean ± standard deviation over seeds, each the mean of {QUICK_DRAWS if choice.quick else DRAWS} draws of "
+        f"Mean ± standard deviation over (seeds), each the mean of {QUICK_DRAWS if choice.quick else DRAWS} draws of "
         f"labels, the same for all methods. Probe: {choice.probe}; it chooses its strength on the split's validation "
         "nodes, whose labels are not counted.",
         "untrained and projection: SpikeGCL's floors, of as many bits. No method's training saw a label.",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from spikegcl.baselines import SIGN, find_method, method_names
 from spikegcl.experiments import Cell, Choice, Experiment, choose_settings, measures, method_cell, paper, with_chosen
 from spikegcl.experiments.accuracy import is_here
-from spikegcl.experiments.drawings import Figure, Table, percent, plot_curves
+from spikegcl.experiments.drawings import Figure, Table, over_seeds, plot_curves
 from spikegcl.experiments.rows import DONE
 from spikegcl.probes import PROBES
 from spikegcl.protocol import spread
@@ -189,7 +189,7 @@ def _printed_table(choice: Choice, rows: Rows) -> list[Table]:
 
 
 def _text(value: dict[str, float] | None, seeds: dict[int, float] | None) -> str:
-    return "" if value is None or seeds is None else f"{percent(value['mean'], value['std'])} ({len(seeds)})"
+    return "" if value is None or seeds is None else over_seeds(value["mean"], value["std"], len(seeds))
 
 
 def _curves(dataset: str, choice: Choice, rows: Rows) -> dict[str, Series]:
