@@ -3,9 +3,10 @@
     python -m benchmarks.choices gcn photo "" "row_normalise=false" "row_normalise=false,weight_decay=0.0" [--seeds 1]
 
 Every text changes the settings of the preset; "" changes nothing. ``--select train`` keeps the epoch that is best on
-the training nodes, in effect one of the last: what a supervised method is worth if nothing is held out to stop it. A
-row a run goes to results/choices/rows.jsonl and all are drawn into the README beside it; finished runs are not
-repeated. Presets are chosen by validation accuracy alone.
+the training nodes, in effect one of the last: what a supervised method is worth if nothing is held out to stop it.
+``--split stratified`` takes the random split in the ratio 1:1:8 on a graph that came with a split of its own. A row a run
+goes to results/choices/rows.jsonl and all are drawn into the README beside it; finished runs are not repeated. Presets
+are chosen by validation accuracy alone.
 
 An embedding is also judged by the paper's probe, on raw values, and by logistic regression on rows of unit length, the
 probe of many publications: what a printed value may owe to its protocol.
@@ -38,9 +39,10 @@ ROWS = RESULTS / "rows.jsonl"
 HEAD = """# Other settings than those of a preset
 
 Made by `python -m benchmarks.choices`, a row a line. `changed` is relative to the preset at that commit; `epoch` is the
-one kept, of all that were run. Presets are chosen by the validation column alone; the test column is there to say why
-a cell of a table is off. An embedding has two other test accuracies: `paper's probe` on raw values, and `unit rows`,
-logistic regression after every row was brought to unit length. Seconds are those of a busy machine.
+one kept, of all that were run. The usual split is the one the graph came with, or else stratified in the ratio 1:1:8.
+Presets are chosen by the validation column alone; the test column is there to say why a cell of a table is off. An
+embedding has two other test accuracies: `paper's probe` on raw values, and `unit rows`, logistic regression after every
+row was brought to unit length. Seconds are those of a busy machine.
 """
 ACCURACIES = {
     "val_accuracy": "validation",
@@ -48,7 +50,7 @@ ACCURACIES = {
     "paper_probe": "paper's probe",
     "unit_rows": "unit rows",
 }
-KEY = ("method", "dataset", "preset", "changes", "settings", "select")
+KEY = ("method", "dataset", "preset", "changes", "settings", "select", "split")
 
 
 def parse(changes: str) -> dict[str, Any]:
@@ -61,7 +63,7 @@ def parse(changes: str) -> dict[str, Any]:
 
 def measure(row: dict[str, Any], seed: int) -> dict[str, Any]:
     graph, method = load_dataset(row["dataset"], data_root()), find_method(row["method"])
-    settings, split = method.settings().replace(**row["settings"]), make_split(graph, seed)
+    settings, split = method.settings().replace(**row["settings"]), make_split(graph, seed, row["split"])
     given = SimpleNamespace(train=split.train, val=split.train) if row["select"] == "train" else split
     fitted = method.fit(graph, settings, seed=seed, split=given, on_epoch=None, device="cpu")
     made = {**row, "seed": seed, "epochs": len(fitted.history), "epoch": fitted.epoch}
@@ -83,7 +85,8 @@ def unit_rows(values: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def read() -> list[dict[str, Any]]:
-    return [json.loads(line) for line in ROWS.read_text().splitlines()] if ROWS.exists() else []
+    lines = ROWS.read_text().splitlines() if ROWS.exists() else []
+    return [{"split": None, **json.loads(line)} for line in lines]  # rows made before there was a choice have none
 
 
 def draw(rows: list[dict[str, Any]]) -> str:
@@ -101,9 +104,10 @@ def draw(rows: list[dict[str, Any]]) -> str:
             cells.append(f"{100 * found['mean']:.1f}" + (f" ± {100 * found['std']:.1f}" if len(group) > 1 else ""))
         seeds = " ".join(str(row["seed"]) for row in group)
         names = [first["method"], first["dataset"], first["preset"], first["changes"] or "-", first["select"]]
+        names.append(first["split"] or "usual")
         length = f"{first['epoch']} of {first['epochs']}"
         lines.append([*names, seeds, *cells, length, f"{first['seconds']:.0f}", first["commit"]])
-    header = ["method", "graph", "preset", "changed", "kept by", "seeds", *ACCURACIES.values()]
+    header = ["method", "graph", "preset", "changed", "kept by", "split", "seeds", *ACCURACIES.values()]
     header += ["epoch", "seconds", "commit"]
     return f"{HEAD}\n{table('Accuracy in %', header, lines)}"
 
@@ -115,6 +119,7 @@ def main() -> None:
     parser.add_argument("changes", nargs="*")
     parser.add_argument("--preset", default="cpu")
     parser.add_argument("--select", choices=("validation", "train"), default="validation")
+    parser.add_argument("--split", choices=("own", "stratified"))
     parser.add_argument("--seeds", type=int, default=1)
     options = parser.parse_intermixed_args()
     numba.set_num_threads(1)
@@ -123,7 +128,7 @@ def main() -> None:
     start = find_method(options.method).settings_for(options.preset, options.dataset)
     for changes in options.changes:
         row = {"method": options.method, "dataset": options.dataset, "preset": options.preset}
-        row |= {"changes": changes, "select": options.select}
+        row |= {"changes": changes, "select": options.select, "split": options.split}
         row["settings"] = dataclasses.asdict(start.replace(**parse(changes)))
         for seed in range(options.seeds):
             if not any({**row, "seed": seed}.items() <= known.items() for known in read()):
