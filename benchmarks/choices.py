@@ -4,7 +4,7 @@
 
 Every text changes the settings of the preset; "" changes nothing. ``--select train`` keeps the epoch that is best on
 the training nodes, in effect one of the last: what a supervised method is worth if nothing is held out to stop it.
-``--split stratified`` takes the random split in the ratio 1:1:8 on a graph that came with a split of its own. A row a run
+``--split stratified`` takes the random split in the ratio 1:1:8 on a graph that has a split of its own. A row a run
 goes to results/choices/rows.jsonl and all are drawn into the README beside it; finished runs are not repeated. Presets
 are chosen by validation accuracy alone.
 
