@@ -69,10 +69,10 @@ def main() -> None:
 def _limit_threads() -> None:
     """What is asked of OpenMP holds for numba too, whose first kernel would else give all cores to itself and to torch.
 
-    It is read when numba is imported, which no command has done yet.
+    It is read when numba is imported, which no command has done yet; a program that has keeps the threads it started.
     """
     threads = os.environ.get("OMP_NUM_THREADS", "")
-    if threads.isdecimal() and int(threads):
+    if threads.isdecimal() and int(threads) and "numba" not in sys.modules:
         os.environ.setdefault("NUMBA_NUM_THREADS", threads)
 
 
