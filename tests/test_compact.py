@@ -240,3 +240,13 @@ def test_features_are_propagated_only_where_neighbours_are_alike_and_that_is_bet
     assert found.propagation == chosen
     assert ("no more alike" in " ".join(found.describe())) is (chosen == OWN)
     assert accuracy(scores) > accuracy(fit_components(graph, 128, propagation=other)[1]) + 0.05
+
+
+def test_nodes_without_words_and_neighbours_leave_no_bit_constant():
+    graph = load_dataset("sbm:nodes=200,classes=4,num_features=64,active=8")
+    blank = np.zeros((300, 64), np.float32)  # sixty per cent of the nodes have one and the same value everywhere
+    features = np.concatenate([graph.features.toarray(), blank])
+    rows, columns = graph.adjacency.nonzero()
+    both = build_graph(np.stack([rows, columns]), features)
+    rates = unpack(train(both, COMPACT.replace(bits=32), seed=0).codes, 32).mean(0)
+    assert ((rates > 0) & (rates < 1)).all()

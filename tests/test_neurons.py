@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from spikegcl.errors import ConfigError
 from spikegcl.fused import run_neurons
-from spikegcl.neurons import SURROGATES, Neuron, SpikingNeuron, fire, run, step
+from spikegcl.neurons import SURROGATES, Neuron, SpikingNeuron, exceeded_by, fire, run, step
 from spikegcl.propagate import plain_torch
 
 INPUTS = torch.tensor([0.6, 0.6, 1.5, -0.2, 1.0])
@@ -157,3 +157,19 @@ def test_unknown_settings_are_refused(wrong):
 def test_tau_below_one_is_refused():
     with pytest.raises(ConfigError, match="at least 1"):
         SpikingNeuron(Neuron("LIF"), tau=0.5)
+
+
+@pytest.mark.parametrize(
+    ("column", "share", "firing"),
+    [
+        ([0, 1, 2, 3], 0.5, 2),
+        ([0, 0, 0, 1, 2], 0.6, 2),  # three rows share the lowest value: all or none of them would make the bit constant
+        ([0, 1, 2, 2, 2], 0.4, 3),  # the highest
+        ([0, 1, 1, 1, 1, 1, 1, 1, 2, 3], 0.5, 2),  # the gap above leaves 2 firing, the one below 9
+        ([1, 1, 1], 0.5, 3),  # nothing to tell apart
+    ],
+)
+def test_a_share_of_the_rows_exceeds_a_threshold_that_lies_in_a_gap(column, share, firing):
+    values = torch.tensor([column], dtype=torch.float32).T
+    threshold = exceeded_by(values, torch.tensor([share]))
+    assert int((values >= threshold).sum()) == firing

@@ -183,12 +183,32 @@ class SpikingNeuron(torch.nn.Module):
 
 
 def exceeded_by(values: Tensor, shares: Tensor) -> Tensor:
-    """What ``shares`` (W) of the rows of each column of ``values`` (N x W) exceed: between two rows, on neither."""
+    """What ``shares`` (W) of the rows of each column of ``values`` (N x W) exceed: between two rows, on neither.
+
+    Where more rows have the same value than fit, it lies in the gap beside them that comes closest to the share.
+
+    >>> exceeded_by(torch.tensor([[0.0], [0.0], [0.0], [1.0], [2.0]]), torch.tensor([0.6]))
+    tensor([0.5000])
+    """
     count, found = len(values), values.new_empty(values.shape[1])
     for share in shares.unique().tolist():
         below = count - int(share * count)  # rows that do not exceed it
         ranks = max(1, below), min(below + 1, count)
         for chosen in (shares == share).nonzero()[:, 0].to(values.device).split(max(1, SELECTED // count)):
             columns = values.t()[chosen]  # selection is four times faster than sorting, along rows
-            found[chosen] = sum(columns.kthvalue(rank, 1).values for rank in ranks) / 2
+            under, over = (columns.kthvalue(rank, 1).values for rank in ranks)
+            found[chosen] = (under + over) / 2
+            tied = (under == over).nonzero()[:, 0].tolist() if ranks[0] < ranks[1] else []
+            for row in tied:
+                found[chosen[row]] = _nearest_gap(columns[row], under[row], below)
     return found
+
+
+def _nearest_gap(column: Tensor, shared: Tensor, below: int) -> Tensor:
+    """The middle of the gap above or below a ``shared`` value that leaves about ``below`` rows under it."""
+    under, over = column[column < shared], column[column > shared]
+    gaps = [(len(under), under.max())] if len(under) else []
+    gaps += [(len(column) - len(over), over.min())] if len(over) else []
+    if not gaps:
+        return shared
+    return (shared + min(gaps, key=lambda gap: abs(gap[0] - below))[1]) / 2
