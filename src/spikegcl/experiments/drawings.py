@@ -173,13 +173,14 @@ def plot_curves(
 ) -> None:
     """A line for every curve: mean and standard deviation over the seeds, at every place on the x axis.
 
-    Markers tell all curves apart; every line ``style`` has its own round of colours.
+    Markers tell all curves apart; so do colours, or where there are too few, every line ``style`` has its own round.
     """
     from spikegcl.protocol import spread
 
     seen: Counter[str] = Counter()
     for number, (name, curve) in enumerate(curves.items()):
         kind = style(name)
+        colour = number if len(curves) <= len(COLOURS) else seen[kind] % len(COLOURS)
         places = sorted(curve)
         spreads = [spread(curve[place]) for place in places]
         axes.errorbar(
@@ -187,7 +188,7 @@ def plot_curves(
             [value["mean"] for value in spreads],
             [value["std"] for value in spreads],
             label=name,
-            color=COLOURS[seen[kind] % len(COLOURS)],
+            color=COLOURS[colour],
             marker=MARKERS[number % len(MARKERS)],
             linestyle=kind,
             capsize=2,

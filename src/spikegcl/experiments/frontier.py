@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 TITLE = "Test accuracy (%) by bits per node"
 BITS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 QUICK_BITS = (64, 512)
+SHOWN_POINTS = 20  # of accuracy below the best, in a figure: curves that matter differ by one or two
 ENOUGH = 1024  # bits after which closed forms have nothing left to gain
 GRAPHS = ("cora", "citeseer", "pubmed", "computers", "photo", "cs", "physics")
 FLOORS = ("untrained", "projection")
@@ -222,9 +223,11 @@ def _figure(dataset: str, curves: dict[str, Series]) -> Figure:
             name: {float(bits): [100 * value for value in values.values()] for bits, values in series.items()}
             for name, series in curves.items()
         }
-        plot_curves(axes, percents, lambda name: "--" if name in FLOORS else ":" if name.endswith(SIGN) else "-")
+        plot_curves(axes, percents, lambda name: "--" if name in ALL_FLOORS else ":" if name.endswith(SIGN) else "-")
         if printed is not None:
             axes.plot([published], [printed], "k*", markersize=9, label="SpikeGCL, printed")
+        top = max(max(values) for series in percents.values() for values in series.values())
+        axes.set_ylim(bottom=max(axes.get_ylim()[0], top - SHOWN_POINTS))
         axes.set_xscale("log", base=2)
         ticks = sorted({width for series in curves.values() for width in series if width in BITS})
         axes.set_xticks(ticks, [str(width) for width in ticks])
