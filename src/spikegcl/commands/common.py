@@ -107,5 +107,6 @@ def table(*headers: str) -> Any:
     return table
 
 
-def percent(value: Any) -> str:
-    return f"{100 * value['mean']:.2f} % ± {100 * value['std']:.2f}"
+def percent(value: Any, seeds: int) -> str:
+    """Mean and standard deviation; one seed has no spread to show."""
+    return f"{100 * value['mean']:.2f} %" + f" ± {100 * value['std']:.2f}" * (seeds > 1)

@@ -184,9 +184,11 @@ def _print_summary(metrics: dict[str, Any], graph: Graph) -> None:
     if "test_accuracy" in metrics:
         count, probe = len(metrics["seeds"]), metrics["probe"]
         judge = "own predictions" if probe == "own" else f"{probe} probe"
-        rows.add_row("test accuracy", f"{percent(metrics['test_accuracy'])} ({judge}, {count} seed{'s' * (count > 1)})")
+        rows.add_row(
+            "test accuracy", f"{percent(metrics['test_accuracy'], count)} ({judge}, {count} seed{'s' * (count > 1)})"
+        )
         for name, accuracy in metrics["floors"].items():
-            rows.add_row(f"  floor: {_FLOORS.get(name, name)}", percent(accuracy))
+            rows.add_row(f"  floor: {_FLOORS.get(name, name)}", percent(accuracy, count))
     else:
         rows.add_row("test accuracy", "no labels given")
     if "bits" in metrics:

@@ -84,7 +84,10 @@ def curve_table(
         for place, results in sorted(points.items()):
             means = {metric.heading: metric.values(results) for metric in metrics}
             spreads = {heading: spread(values) if values else None for heading, values in means.items()}
-            texts = ["" if one is None else f"{one['mean']:.4g} ± {one['std']:.2g}" for one in spreads.values()]
+            texts = [
+                "" if one is None else f"{one['mean']:.4g}" + f" ± {one['std']:.2g}" * (len(results) > 1)
+                for one in spreads.values()
+            ]
             lines.append([*key, f"{place:g}", str(len(results)), *texts])
             record: dict[str, Any] = {**dict(zip(headings, (*key, place), strict=True)), "seeds": len(results)}
             for heading, one in spreads.items():
