@@ -1,4 +1,4 @@
-"""Accuracy against bits per node: SpikeGCL as published and compact, the floors, every float method made into bits."""
+"""Accuracy against bits per node: SpikeGCL at other widths, compact, the floors, every float method made into bits."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def cells(choice: Choice) -> list[Cell]:
 
 
 def methods() -> list[str]:
-    """All that can make codes of a given width. The floors come with the rows of SpikeGCL."""
+    """All that can make codes of a given width. Two floors come with the rows of others (``FLOOR_OF``)."""
     return [name for name in method_names() if name not in FLOORS and _makes_codes(name)]
 
 

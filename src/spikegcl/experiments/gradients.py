@@ -54,7 +54,7 @@ def draw(choice: Choice, rows: Rows) -> list[Table | Figure]:
             figures.append(_figure(dataset, curves))
     notes = [
         "Norm of the loss's gradient at the current of a step, over nodes and channels; mean over epochs and seeds.",
-        "At tau = 1 LIF has no memory: nothing flows between steps, and blocks of any length train the same.",
+        "At tau = 1 LIF has no memory: nothing flows between steps, and blocks of any length differ by rounding alone.",
     ]
     return [plain_table("gradients", TITLE, records, notes), *figures]
 

@@ -43,7 +43,7 @@ def gradients(
     """The row of SpikeGCL's accuracy, with what its backward passes needed and gave.
 
     ``gradient_norms`` has one number a step, the mean over epochs of :attr:`Epoch.gradient_norms`; ``training_mb`` is
-    what the peak memory of the epochs was above the memory in use before them.
+    how much the epochs raised the peak memory of the process.
     """
     from spikegcl.memory import peak_mb
     from spikegcl.protocol import run_seed
