@@ -412,3 +412,26 @@ def test_a_limit_on_threads_holds_for_numba_and_torch():
     environment.pop("NUMBA_NUM_THREADS", None)
     found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
     assert found.stdout.split() == ["1", "1"], found.stderr
+
+
+def test_an_output_that_cannot_be_written_is_refused_before_anything_runs(run, tmp_path):
+    (tmp_path / "file").touch()
+    chosen = ("--quick", "--datasets", "sbm:nodes=200", "--methods", "gcn", "--seeds", "1")
+    code, _, err = run("reproduce", "table1", *chosen, "-o", "file")
+    assert code == 1
+    assert "Not a directory; choose another --output" in err
+
+
+@pytest.mark.parametrize("name", ["[v2]", "x[/b]", ":smile:"])
+def test_names_that_look_like_markup_are_shown_as_they_are(run, name):
+    code, out, _ = run("train", "sbm:nodes=200", *FAST, "-o", name)
+    assert code == 0
+    assert name in out
+
+
+def test_a_link_to_an_empty_folder_stays_one(run, tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    assert run("train", "sbm:nodes=200", *FAST, "-o", "link")[0] == 0
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real" / "codes.arrow").is_file()

@@ -16,6 +16,7 @@ from spikegcl.components import OWN, PPR, blank_components, fit_components
 from spikegcl.config import fit_to_graph, preset
 from spikegcl.datasets import load_dataset, make_split
 from spikegcl.energy import count, energies
+from spikegcl.errors import FeatureError
 from spikegcl.estimate import Machine, Work, estimate
 from spikegcl.floors import projection
 from spikegcl.graph import build_graph
@@ -250,3 +251,13 @@ def test_nodes_without_words_and_neighbours_leave_no_bit_constant():
     both = build_graph(np.stack([rows, columns]), features)
     rates = unpack(train(both, COMPACT.replace(bits=32), seed=0).codes, 32).mean(0)
     assert ((rates > 0) & (rates < 1)).all()
+
+
+def test_features_at_the_ends_of_float32_are_scaled_or_refused():
+    graph = load_dataset("sbm:nodes=200,classes=4,num_features=64,active=8")
+    small = np.random.default_rng(0).normal(size=(200, 12)).astype(np.float32)
+    small[:, 3] *= 1e-39
+    codes = train(build_graph(graph.adjacency, small), COMPACT.replace(bits=32), seed=0).codes
+    assert unpack(codes, 32).any()
+    with pytest.raises(FeatureError, match="divide them by a constant"):
+        train(build_graph(graph.adjacency, graph.features * np.float32(1e30)), COMPACT.replace(bits=32), seed=0)

@@ -314,3 +314,23 @@ def test_embed_repairs_lost_codes_and_refuses_half_a_graph(run, trained_run, new
     code, _, err = run("embed", "r", edges)
     assert code == 1
     assert "trained on 64 feature columns" in err
+
+
+def test_columns_called_by_number_are_matched_in_any_order():
+    """A reader does not keep 0, 1, 2, ... in order: it is how a table without names is written."""
+    features = np.arange(12, dtype=np.float32).reshape(3, 4) + 1
+    turned = ["3", "2", "1", "0"]
+    matched = match_columns(build_graph([[0], [1]], features[:, ::-1], columns=turned), None, 4)
+    assert matched.by == "name"
+    assert (matched.graph.features == features).all()
+    assert (match_columns(build_graph([[0], [1]], features), turned, 4).graph.features == features[:, ::-1]).all()
+
+
+def test_embed_replaces_neither_its_inputs_nor_the_codes_of_the_run(run, files, trained_run, tmp_path):
+    shutil.copytree(trained_run, tmp_path / "r")
+    before = (tmp_path / "r" / "codes.arrow").read_bytes()
+    for output in (tmp_path / "r" / "codes.arrow", files[1]["edges"]):
+        code, _, err = run("embed", "r", files[1]["edges"], "--features", files[1]["features"], "-o", output)
+        assert code == 1
+        assert "choose another --output" in err
+    assert (tmp_path / "r" / "codes.arrow").read_bytes() == before

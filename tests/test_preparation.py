@@ -252,3 +252,14 @@ def test_command_gives_the_codes_of_the_files(run, files):
     assert np.array_equal(open_codes("from-folder/codes.arrow").packed, open_codes("from-files/codes.arrow").packed)
     code, _, err = run("prepare", paths["edges"], "-o", "g")
     assert (code, "--force" in err) == (1, True)
+
+
+@pytest.mark.parametrize("labels", [[2018, 2019, -1, 2018], [0, 3, 1, -1], [5, 5, 9_000_000, 7]])
+def test_integer_labels_are_the_classes_that_reading_finds(tmp_path, labels):
+    (tmp_path / "e.csv").write_text("source,target\na,b\nb,c\nc,d\n")
+    rows = "".join(f"{node},{label}\n" for node, label in zip("abcd", labels, strict=True))
+    (tmp_path / "y.csv").write_text(f"id,label\n{rows}")
+    prepare_graph([tmp_path / "e.csv"], tmp_path / "g", labels=tmp_path / "y.csv")
+    prepared, read = open_prepared(tmp_path / "g"), read_graph(tmp_path / "e.csv", labels=tmp_path / "y.csv")
+    assert (prepared.labels == read.labels).all()
+    assert prepared.classes == read.classes

@@ -410,3 +410,14 @@ def test_files_are_what_other_programs_expect(tmp_path):
     assert pd.read_csv(paths["edges"]).values.tolist() == [["a", "b,c"], ["b,c", "d"]]
     assert pd.read_csv(paths["features"]).to_dict("list") == {"id": ["a", "b,c", "d"], "f": [0.5, 1, 2]}
     assert pd.read_csv(paths["labels"]).to_dict("list") == {"id": ["a", "d"], "label": ["x", "y"]}
+
+
+def test_labels_below_zero_are_counted_as_none_and_odd_names_are_named(tmp_path, caplog):
+    caplog.set_level("INFO", "spikegcl")
+    table = tmp_path / "y.csv"
+    table.write_text("id,label\n0,-1\n1,0\n2,1\n")
+    assert read_labels(table, np.arange(3)).tolist() == [-1, 0, 1]
+    assert "1 of 3 nodes have no label" in caplog.text
+    table.write_text("id,label\n0,NA\n1,b\n2,c\n")
+    read_labels(table, np.arange(3))
+    assert "NA is taken for the name of a class" in caplog.text

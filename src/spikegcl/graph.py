@@ -352,6 +352,15 @@ def check_features(features: Any, count: int) -> Any:
     return matrix
 
 
+def are_class_numbers(labels: Sequence[int] | NDArray[np.int64]) -> bool:
+    """Whether distinct integer labels, in order, count classes; years or codes leave most numbers out.
+
+    >>> are_class_numbers([0, 1, 2, 5]), are_class_numbers([2018, 2019, 2020])
+    (True, False)
+    """
+    return not len(labels) or int(labels[-1]) < 2 * len(labels) + UNUSED_CLASSES
+
+
 def encode_labels(labels: Any, count: int) -> tuple[NDArray[np.int64], tuple[str, ...] | None]:
     """Labels as integers with -1 for unknown.
 
@@ -365,7 +374,7 @@ def encode_labels(labels: Any, count: int) -> tuple[NDArray[np.int64], tuple[str
     if values.dtype.kind in "iub":
         numbers = np.where(values < 0, -1, values).astype(np.int64)
         classes, encoded = np.unique(numbers[numbers >= 0], return_inverse=True)
-        if numbers.max(initial=-1) < 2 * len(classes) + UNUSED_CLASSES:
+        if are_class_numbers(classes):
             return numbers, None
         numbers[numbers >= 0] = encoded
         return numbers, tuple(map(str, classes.tolist()))

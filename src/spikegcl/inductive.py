@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -40,6 +40,15 @@ class Matched:
     unknown: tuple[str, ...] = ()
 
 
+def _numbered(names: Sequence[str] | None, others: Sequence[str] | None, width: int) -> Sequence[str] | None:
+    """``names``; or 0, 1, 2, ... if there are none and the ``others`` are these numbers in any order.
+
+    Numbers in order are how a table without names is written, so they are not kept; in another order they are names.
+    """
+    numbers = tuple(map(str, range(width)))
+    return numbers if names is None and others is not None and sorted(others) == sorted(numbers) else names
+
+
 def match_columns(
     graph: Graph,
     columns: Sequence[str] | None,
@@ -64,6 +73,9 @@ def match_columns(
                 f"{_kind(known)} in training but are {_kind(graph.ids)} here; write them the same way"
             )
         return Matched(_with_structure(graph, width, known), "structure")
+    columns, own = _numbered(columns, graph.columns, width), _numbered(graph.columns, columns, graph.num_features)
+    if own is not graph.columns:
+        graph = replace(graph, columns=tuple(own or ()))
     if columns is None or graph.columns is None:
         if graph.num_features != width:
             raise FeatureError(

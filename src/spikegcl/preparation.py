@@ -22,9 +22,9 @@ from spikegcl.blocks import ON_BAD, BadRows, TableFile
 from spikegcl.csr_files import write_adjacency, write_features_as_csr, write_without
 from spikegcl.errors import ConfigError, GraphError, ReadError
 from spikegcl.feature_files import open_features
-from spikegcl.graph import PARTS, SPARSE_BELOW, encode_labels
+from spikegcl.graph import PARTS, SPARSE_BELOW, are_class_numbers, encode_labels
 from spikegcl.prepared import ArrayFile, TextFile, new_prepared, write_manifest
-from spikegcl.readers import ID, PART_OF, SOURCE, TARGET, read_labels, read_split
+from spikegcl.readers import ID, PART_OF, SOURCE, TARGET, read_labels, read_split, warn_of_missing
 from spikegcl.staging import Staged
 from spikegcl.tables import TABLES, as_text, check_path
 
@@ -279,19 +279,19 @@ class _Preparation:
         self.read_values("labels", path)
         whole = f"regexp_full_match(value, '{_INTEGER}') AND TRY_CAST(value AS BIGINT) IS NOT NULL"
         (integers,) = self._one(f"SELECT coalesce(bool_and({whole}), true) FROM labels_of WHERE value <> ''")
-        classes = None
-        if integers:
-            code = "coalesce(greatest(TRY_CAST(value AS BIGINT), -1), -1)"
+        value = "TRY_CAST(value AS BIGINT)" if integers else "value"
+        wanted = f"{value} >= 0" if integers else "value <> ''"
+        found = self.database.sql(f"SELECT DISTINCT {value} AS name FROM labels_of WHERE {wanted} ORDER BY name")
+        classes = [name for (name,) in found.fetchall()]
+        if integers and are_class_numbers(classes):
+            classes, code = [], f"coalesce(greatest({value}, -1), -1)"
         else:
-            found = self.database.sql(
-                "SELECT DISTINCT value FROM labels_of WHERE value <> '' ORDER BY value"
-            ).fetchall()
-            classes = [value for (value,) in found]
+            warn_of_missing(path, classes)
             self.database.register("classes", pa.table({"name": classes, "code": np.arange(len(classes))}))
             self.database.execute("CREATE TABLE class_of AS FROM classes")
-            code = "coalesce((SELECT code FROM class_of WHERE name = value), -1)"
+            code = f"coalesce((SELECT code FROM class_of WHERE name = {value}), -1)"
         self._write("labels.npy", f"SELECT {code} FROM node_of LEFT JOIN labels_of USING (node) ORDER BY node")
-        return classes
+        return list(map(str, classes)) or None
 
     def write_split(self, path: Path, count: int) -> None:
         self.report("split", None)

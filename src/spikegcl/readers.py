@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("spikegcl")
 
+MISSING = {"NA", "N/A", "NaN", "nan", "null", "NULL", "None"}  # no label, as other programs write it
+
 _ARRAYS = (".npy", ".npz")
 SOURCE = frozenset({"source", "src", "from", "u", "node1", "node_1", "id1", "id_1", "head"})
 TARGET = frozenset({"target", "dst", "dest", "to", "v", "node2", "node_2", "id2", "id_2", "tail"})
@@ -101,8 +103,16 @@ def read_labels(path: str | Path, ids: NDArray[Any], *, ignore_unknown: bool = F
     values = integers_or_text(texts[known])
     labels = np.full(len(ids), -1 if values.dtype.kind == "i" else "", values.dtype)
     labels[rows[known]] = values
-    log.info("%s: %d of %d nodes have no label", path, len(ids) - len(values), len(ids))
+    unknown = np.count_nonzero((labels < 0) if values.dtype.kind == "i" else (labels == ""))
+    log.info("%s: %d of %d nodes have no label (empty, or a negative number)", path, unknown, len(ids))
+    warn_of_missing(path, values)
     return labels
+
+
+def warn_of_missing(path: Path, names: Iterable[Any]) -> None:
+    """Say so if a class is called what other programs write for a value that is missing."""
+    if found := sorted({str(name) for name in names} & MISSING):
+        log.warning("%s: %s is taken for the name of a class; leave the cell empty where there is none", path, found[0])
 
 
 def read_split(path: str | Path, ids: NDArray[Any], *, ignore_unknown: bool = False) -> Split:

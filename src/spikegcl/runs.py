@@ -53,6 +53,7 @@ def new_run(path: Path, *, force: bool = False, resume: bool = False) -> Iterato
     it holds a checkpoint or a finished seed (:mod:`spikegcl.resume`); such a one is taken up with ``resume``, discarded
     with ``force``, and an error else.
     """
+    path = path.resolve() if path.is_symlink() else path  # what a link stands for is replaced, not the link
     if path.resolve() == Path.cwd():
         raise RunError(f"{path} is the folder this is started in; give the name of a folder inside it")
     occupied, is_run = path.exists() and (not path.is_dir() or any(path.iterdir())), (path / "config.toml").is_file()

@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
+from spikegcl.errors import FeatureError
 from spikegcl.features import block_linear
 from spikegcl.streaming import row_blocks, square_lengths
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float32]
 
+TOO_LARGE = "features are too large: their squares exceed float32; divide them by a constant"
 FEW = 8  # columns or components: what is done with many loses too much of fewer (docs/compact.md)
 
 
@@ -91,7 +93,7 @@ def fit_scaling(features: Any, kind: str = "auto") -> Scaling:
     else:
         mean, square = _moments(_in_blocks(features), count)
         deviations = np.sqrt(np.maximum(square - mean**2, 0))
-        varies = deviations > 1e-6 * np.sqrt(square)
+        varies = deviations > np.maximum(1e-6 * np.sqrt(square), np.finfo(np.float32).tiny)
         weight = np.divide(1, deviations, out=np.zeros_like(deviations), where=varies).astype(np.float32)
     mean, square = _moments((_weigh(rows, weight, kind) for rows in _in_blocks(features)), count)
     deviation = float(np.sqrt(np.mean(square - mean**2).clip(min=0)))
@@ -147,7 +149,11 @@ def unit_rows(rows: Any) -> Any:
     """Rows divided by their Euclidean length; zero rows stay zero. Dense or CSR."""
     if not sp.issparse(rows):
         return rows * inverse_of(np.sqrt(square_lengths(rows)))[:, None]
-    inverse = inverse_of(np.sqrt(np.asarray(rows.power(2).sum(1)).ravel()))
+    with np.errstate(over="ignore"):
+        squares = np.asarray(rows.power(2).sum(1)).ravel()
+    if not np.isfinite(squares).all():
+        raise FeatureError(TOO_LARGE)
+    inverse = inverse_of(np.sqrt(squares))
     return _with_data(rows, rows.data * np.repeat(inverse, np.diff(rows.indptr)))
 
 
@@ -166,8 +172,11 @@ def _moments(blocks: Iterable[Any], count: int) -> tuple[NDArray[np.float64], ND
     mean: Any = 0.0
     square: Any = 0.0
     for rows in blocks:
-        squares = rows.power(2) if sp.issparse(rows) else np.square(rows, dtype=np.float64)
+        with np.errstate(over="ignore"):
+            squares = rows.power(2) if sp.issparse(rows) else np.square(rows, dtype=np.float64)
         share = rows.shape[0] / count
         mean = mean + share * np.asarray(rows.mean(0, dtype=np.float64)).ravel()
         square = square + share * np.asarray(squares.mean(0, dtype=np.float64)).ravel()
+    if not np.isfinite(square).all():
+        raise FeatureError(TOO_LARGE)
     return mean, square

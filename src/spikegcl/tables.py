@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("spikegcl")
 
+BLOCK = 1 << 26  # bytes of a text file that are parsed at a time
+
 TABLES = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz", ".parquet")
 
 # The names pandas gives to an index it writes as the first column: its numbers are neither weights nor features.
@@ -96,8 +98,11 @@ class Layout:
         """The columns of clean lines without a header, ids first; ArrowInvalid where :meth:`complaints` has some."""
         table = arrow_csv.read_csv(
             pa.BufferReader(data.lstrip(b"\r\n") or b"\n"),
-            # A line must fit into a block, and a line of features may be long.
-            read_options=arrow_csv.ReadOptions(column_names=[str(i) for i in range(self.width)], block_size=1 << 26),
+            # A line must fit into a block, and a line of features may be long. One block needs no threads, and a
+            # process that has torch and ends while Arrow's are waiting (a wrong file is found soon) may abort.
+            read_options=arrow_csv.ReadOptions(
+                column_names=[str(i) for i in range(self.width)], block_size=BLOCK, use_threads=len(data) > BLOCK
+            ),
             parse_options=arrow_csv.ParseOptions(delimiter=self.delimiter),
             convert_options=arrow_csv.ConvertOptions(
                 column_types={str(i): pa.float32() if i in self.numeric else pa.string() for i in range(self.width)},

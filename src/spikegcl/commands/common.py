@@ -95,7 +95,7 @@ def with_settings(config: Config, settings: list[str]) -> Config:
 def console(stderr: bool = False) -> Any:
     from rich.console import Console
 
-    return Console(stderr=stderr)
+    return Console(stderr=stderr, markup=False, emoji=False)  # ids and paths may look like either
 
 
 def table(*headers: str) -> Any:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from spikegcl.commands.common import DataRoot, Device, Json, console, table
-from spikegcl.errors import DataMissingError
+from spikegcl.errors import DataMissingError, WriteError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,6 +81,8 @@ def reproduce(
     for dataset in choice.datasets:
         available(dataset, data_root)  # raises if there is no such graph
     folder = output / "quick" if quick else output
+    for target in (folder / "rows.jsonl", *([page] if page else [])):
+        _check_writable(target)
     rows = Rows(folder / "rows.jsonl")
     cells = [] if draw_only else _cells(experiments, choice, download)
     if retry or not resume:
@@ -137,6 +139,16 @@ def _drawings(experiment: Experiment, choice: Choice, rows: Rows) -> Iterator[Ta
         yield drawing
 
 
+def _check_writable(path: Path) -> None:
+    """Before the first cell is run: what it took would be lost with its row."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab"):
+            pass
+    except OSError as error:
+        raise WriteError(f"cannot write {path}: {error.strerror or error}; choose another --output or --page") from None
+
+
 def _split(names: str) -> tuple[str, ...]:
     """Names between commas, but for the commas of a generated graph: sbm:nodes=200,classes=3 is one name.
 
@@ -186,7 +198,7 @@ def _monitor(total: int) -> Iterator[Monitor]:
             def ended(self, cell: Cell, row: dict[str, Any] | None) -> None:
                 progress.advance(task)
                 if row is not None:
-                    progress.console.print(f"{cell}: {_outcome(row)}", highlight=False, markup=False)
+                    progress.console.print(f"{cell}: {_outcome(row)}", highlight=False)
 
         yield Bar()
 

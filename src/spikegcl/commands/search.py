@@ -106,14 +106,12 @@ def _warn_of_other_model(codes: Codes | Shards, query: Codes) -> None:
 
 
 def _print(results: list[dict[str, Any]], bits: int, rescore: str) -> None:
-    from rich.markup import escape
-
     shown = table("query", "neighbour", "distance" if rescore == "none" else "weighted distance")
     for result in results:
         for rank, neighbour in enumerate(result["neighbours"]):
             far = neighbour["distance"]
-            name = escape(str(result["query"])) if rank == 0 else ""
-            shown.add_row(name, escape(str(neighbour["id"])), f"{far}" if rescore == "none" else f"{far:.2f}")
+            name = str(result["query"]) if rank == 0 else ""
+            shown.add_row(name, str(neighbour["id"]), f"{far}" if rescore == "none" else f"{far:.2f}")
     console().print(shown)
     what = "differing bits" if rescore == "none" else "differing bits, weighed by how much their firing varies,"
     console().print(f"distances are {what} of {bits}", style="dim")

@@ -34,14 +34,13 @@ class Rows:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._rows: dict[tuple[str, int], dict[str, Any]] = {}
-        text = path.read_text("utf-8") if path.exists() else ""
+        text = path.read_text("utf-8", errors="replace") if path.exists() else ""
         for number, line in enumerate(text.splitlines(), 1):
             try:
                 row = json.loads(line)
-            except json.JSONDecodeError:
-                log.warning("line %d of %s was cut off when it was written; its cell counts as not run", number, path)
-                continue
-            self._rows[row["cell"], row["seed"]] = row
+                self._rows[row["cell"], row["seed"]] = row
+            except (json.JSONDecodeError, KeyError, TypeError):
+                log.warning("line %d of %s is no whole row; its cell counts as not run", number, path)
 
     def append(self, row: dict[str, Any]) -> None:
         """Add a row and wait until the disk has it. One write, so that processes may share the file."""
