@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -289,3 +290,11 @@ def test_axes_of_per_cent_span_ten_points_within_the_possible(values):
 
 def test_bitmap_is_a_png():
     assert bitmap(np.eye(3, 10, dtype=np.uint8), (1, 2, 3)).startswith("data:image/png;base64,iVBORw0KGgo")
+
+
+def test_a_run_whose_log_is_lost_says_so(run, trained_run, tmp_path):
+    shutil.copytree(trained_run, tmp_path / "r")
+    (tmp_path / "r" / "log.jsonl").unlink()
+    code, _, err = run("report", "r")
+    assert code == 1
+    assert "log.jsonl cannot be read" in err

@@ -201,3 +201,11 @@ def test_long_lines(put):
     graph = read_graph(put("e.csv", "a,b\n"), features=put("x.csv", "\n".join(lines)))
     assert graph.features.shape == (2, 30_000)
     assert (graph.features == 0.25).all()
+
+
+def test_comments_are_counted(tmp_path, caplog):
+    caplog.set_level("INFO", "spikegcl")
+    path = tmp_path / "e.csv"
+    path.write_text("#from,to\na,b\n#tag,b\nb,c\n")
+    assert len(read_graph(path).ids) == 3
+    assert "2 lines that begin with # are comments" in caplog.text

@@ -164,7 +164,10 @@ def read_table(path: str | Path, keys: Sequence[frozenset[str]], *, numbers: boo
 
 
 def _read_text(path: Path, keys: Sequence[frozenset[str]], numbers: bool) -> Table:
-    found = text_layout(path, _read_bytes(path), keys, numbers)
+    data = _read_bytes(path)
+    if comments := len(re.findall(rb"(?m)^#", data)):
+        log.info("%s: %d lines that begin with # are comments and were left out", path, comments)
+    found = text_layout(path, data, keys, numbers)
     if found is None:
         raise ReadError(f"{path} is empty; it needs at least one line that is not a comment")
     layout, data = found

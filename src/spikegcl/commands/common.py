@@ -103,7 +103,8 @@ def table(*headers: str) -> Any:
 
     table = Table(box=None, pad_edge=False)
     for number, header in enumerate(headers):
-        table.add_column(header, justify="left" if number < 2 else "right")
+        # Folded, never cut off: an id that is not whole is of no use.
+        table.add_column(header, justify="left" if number < 2 else "right", overflow="fold")
     return table
 
 

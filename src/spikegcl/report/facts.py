@@ -19,6 +19,8 @@ from spikegcl.graph import Split
 from spikegcl.probes import linear_probe, majority_accuracy
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from numpy.typing import NDArray
 
     from spikegcl.codes import Codes
@@ -158,7 +160,7 @@ def gather(run: Run, graph: Graph) -> Facts:
         seed=run.seed,
         codes=codes,
         metrics=metrics,
-        history=[json.loads(line) for line in (run.path / "log.jsonl").read_text("utf-8").splitlines()],
+        history=_history(run.path / "log.jsonl"),
         judgement=_judge(codes, graph, metrics, run.seed) if labelled else None,
         firing=_firing(codes),
         raster=_raster(codes, _by_class(graph, rows)),
@@ -170,6 +172,14 @@ def gather(run: Run, graph: Graph) -> Facts:
 
 
 # ------------------------------------------------------------------------------------------------------ with labels
+
+
+def _history(path: Path) -> list[dict[str, Any]]:
+    """A record an epoch."""
+    try:
+        return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path} cannot be read ({error}); restore it, or train the run again") from None
 
 
 def _judge(codes: Codes, graph: Graph, metrics: dict[str, Any], seed: int) -> Judgement:
