@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from spikegcl.commands.common import DataRoot, Json, Labels, SplitFile, console, labelled, load_source, table
+from spikegcl.commands.common import DataRoot, Json, Labels, SplitFile, console, labelled, load_source, percent, table
 from spikegcl.commands.train import Probe
 from spikegcl.errors import RunError, SpikeGCLError
 
@@ -210,7 +210,7 @@ def _print_table(document: dict[str, Any]) -> None:
     rows = table("task", "measure", "codes", *floors, "chance")
 
     def share(value: dict[str, float]) -> str:
-        return f"{100 * value['mean']:.2f} %" + f" ± {100 * value['std']:.2f}" * many
+        return percent(value, len(document["seeds"]))
 
     def score(value: dict[str, float]) -> str:
         return f"{value['mean']:.3f}" + f" ± {value['std']:.3f}" * many
