@@ -157,6 +157,8 @@ BAD = {
     "setting of the wrong type": (lambda f, d: ["digits", "--set", "steps=many"], 1, ["steps"]),
     "setting out of range": (lambda f, d: ["digits", "--set", "dropout=1.5"], 1, ["dropout", "between"]),
     "setting without a value": (lambda f, d: ["digits", "--set", "steps"], 2, ["key=value"]),
+    "bits and steps": (lambda f, d: ["digits", "--bits", "64", "--set", "steps=4"], 2, ["give one of the two"]),
+    "one node": (lambda f, d: [spoil(d / "e.csv", "a,a\n")], 1, ["one node", "at least two"]),
     "more steps than columns": (
         lambda f, d: ["digits", "--preset", "contrastive", "--set", "steps=65"],
         1,
@@ -435,3 +437,11 @@ def test_a_link_to_an_empty_folder_stays_one(run, tmp_path):
     assert run("train", "sbm:nodes=200", *FAST, "-o", "link")[0] == 0
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "real" / "codes.arrow").is_file()
+
+
+def test_an_interrupt_says_what_is_left(run, monkeypatch):
+    monkeypatch.setattr("spikegcl.protocol.run_seed", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+    code, _, err = run("train", "digits", "-o", "r")
+    assert code == 130
+    assert "interrupted" in err
+    assert "--resume" in err

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -219,3 +221,27 @@ def test_command_writes_every_format(run, trained_run):
     code, _, err = run("export", "nowhere", "--to", "npy")
     assert code == 1
     assert "no run folder" in err
+
+
+def test_an_export_does_not_replace_what_it_is_made_of(run, trained_run):
+    shutil.copytree(trained_run, "r")
+    before = {path.name: path.read_bytes() for path in Path("r").iterdir() if path.is_file()}
+    for to, output in (("npy", "r/codes.arrow"), ("nir", "r/model.safetensors"), ("onnx", "r/config.toml")):
+        code, _, err = run("export", "r", "--to", to, "-o", output)
+        assert code == 1
+        assert "choose another --output" in err
+    assert before == {path.name: path.read_bytes() for path in Path("r").iterdir() if path.is_file()}
+
+
+@pytest.mark.parametrize("to", ["nir", "onnx", "faiss", "npy"])
+def test_a_full_disk_is_one_clear_error_and_leaves_nothing(trained_run, tmp_path, to):
+    script = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY));"
+        "from spikegcl.cli import main; sys.argv = ['spikegcl', *sys.argv[1:]]; main()"
+    )
+    arguments = ["export", trained_run, "--to", to, "-o", tmp_path / f"out.{to}"]
+    done = subprocess.run([sys.executable, "-c", script, *map(str, arguments)], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.count("cannot write") == 1
+    assert "Traceback" not in done.stderr
+    assert not list(tmp_path.iterdir())

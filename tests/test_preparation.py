@@ -263,3 +263,9 @@ def test_integer_labels_are_the_classes_that_reading_finds(tmp_path, labels):
     prepared, read = open_prepared(tmp_path / "g"), read_graph(tmp_path / "e.csv", labels=tmp_path / "y.csv")
     assert (prepared.labels == read.labels).all()
     assert prepared.classes == read.classes
+
+
+def test_comments_are_counted_once(put, tmp_path, block_bytes, caplog):
+    caplog.set_level("INFO", "spikegcl")
+    prepare_graph([put("e.csv", "# one\na,b\n# two\nb,c\n")], tmp_path / "g")
+    assert caplog.text.count("2 lines that begin with # are comments") == 1

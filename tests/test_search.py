@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import sys
 from pathlib import Path
 
@@ -11,8 +12,8 @@ import pytest
 
 from spikegcl import search as module
 from spikegcl.codes import Codes
-from spikegcl.errors import CodesError
-from spikegcl.search import KINDS, Index
+from spikegcl.errors import CodesError, WriteError
+from spikegcl.search import KINDS, Index, write_faiss
 
 
 def sample(nodes=60, bits=20, seed=0, named=True):
@@ -303,3 +304,15 @@ def test_command_finds_damage(search, tmp_path):
     code, _, err = search("names.arrow", "--id", "n1")
     assert code == 1
     assert "checksum" in err
+
+
+def test_an_index_is_not_cut_off_by_a_full_disk(tmp_path):
+    index = Index.build(sample(), kind="hnsw")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        with pytest.raises(WriteError, match="cannot write"):
+            write_faiss(tmp_path / "index.faiss", index.structure)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not list(tmp_path.iterdir())

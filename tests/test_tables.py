@@ -203,6 +203,19 @@ def test_long_lines(put):
     assert (graph.features == 0.25).all()
 
 
+def test_a_first_line_that_may_be_a_header_is_named(tmp_path, caplog):
+    def read(text: str) -> str:
+        caplog.clear()
+        (tmp_path / "e.csv").write_text(text)
+        read_graph(tmp_path / "e.csv")
+        return caplog.text
+
+    assert "line 1: the nodes follower and followee" in read("follower,followee\nann,bob\nbob,cat\n")
+    assert "line 1" not in read("ann,dan\nann,bob\nbob,cat\n")
+    assert "line 1" not in read("1,2\n3,4\n")
+    assert "line 1" not in read("ann,bob\n")
+
+
 def test_comments_are_counted(tmp_path, caplog):
     caplog.set_level("INFO", "spikegcl")
     path = tmp_path / "e.csv"

@@ -20,7 +20,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spikegcl.errors import ReadError
-from spikegcl.tables import Layout, arrange, as_text, line_number, text_layout
+from spikegcl.tables import (
+    Layout,
+    arrange,
+    as_text,
+    count_comments,
+    line_number,
+    report_comments,
+    text_layout,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -141,7 +149,7 @@ class TableFile:
 
     def _text_blocks(self, bad: BadRows) -> Iterator[tuple[Block, float]]:
         layout: Layout | None = None
-        size, done, lines_before = max(1, self.path.stat().st_size), 0, 0
+        size, done, lines_before, comments = max(1, self.path.stat().st_size), 0, 0, 0
         for data in _line_chunks(self.path):
             if layout is None:
                 found = text_layout(self.path, data, self.keys, self.numbers)
@@ -153,6 +161,8 @@ class TableFile:
                 columns, clean = self._parse(layout, clean, lines_before, bad)
                 yield Block(list(map(_plain_ids, columns)), _line_numbers(clean) + lines_before), min(1, done / size)
             lines_before += line_number(data, len(data)) - 1
+            comments += count_comments(data)
+        report_comments(self.path, comments)
         if layout is None:
             raise ReadError(f"{self.path} is empty; it needs at least one line that is not a comment")
 

@@ -6,10 +6,11 @@ Every command prints a summary for people or, with --json, one JSON document on 
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -30,6 +31,23 @@ from spikegcl.commands import (
 )
 from spikegcl.errors import SpikeGCLError
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
+    """The command, ended by an interrupt with a word of what is left; typer would end it in silence."""
+
+    @functools.wraps(command)
+    def run(*args: object, **options: object) -> None:
+        try:
+            command(*args, **options)
+        except KeyboardInterrupt:
+            _fail("interrupted; nothing half-written was left. train --resume and reproduce go on where they were", 130)
+
+    return run
+
+
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
 for command in (
     train.demo,
@@ -46,7 +64,7 @@ for command in (
     datasets.datasets,
     methods.methods,
 ):
-    app.command()(command)
+    app.command()(_interruptible(command))
 
 
 def main() -> None:
@@ -60,8 +78,6 @@ def main() -> None:
             app(standalone_mode=True)
     except SpikeGCLError as error:
         _fail(str(error))
-    except KeyboardInterrupt:
-        _fail("interrupted; nothing half-written was left behind", 130)
     except MemoryError:
         _fail("out of memory; fewer channels or a smaller graph need less")
 

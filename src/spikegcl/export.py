@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+import io
 import itertools
 import math
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from spikegcl.errors import ConfigError
 from spikegcl.features import Features
 from spikegcl.files import written_atomically
 from spikegcl.propagate import make_operator
+from spikegcl.search import write_faiss
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,8 +64,7 @@ def export_faiss(codes: Codes, path: Path) -> list[Path]:
     faiss = _package("faiss", "faiss-cpu")
     index = faiss.IndexBinaryFlat(8 * codes.packed.shape[1])
     index.add(np.ascontiguousarray(codes.packed))
-    with written_atomically(path) as temporary:
-        faiss.write_index_binary(index, str(temporary))
+    write_faiss(path, index)
     _save_array(ids_path(path), _plain_ids(codes))
     return [path, ids_path(path)]
 
@@ -147,8 +148,10 @@ def nir_graph(model: SpikeGCL) -> Any:
 def export_nir(model: SpikeGCL, path: Path) -> list[Path]:
     """Write :func:`nir_graph` as a file that ``nir.read`` opens."""
     nir = _package("nir", "spikegcl[export]")
+    file = io.BytesIO()  # HDF5 ends the process where the disk is full; the graph of one node's neurons is small
+    nir.write(file, nir_graph(model))
     with written_atomically(path) as temporary:
-        nir.write(str(temporary), nir_graph(model))
+        temporary.write_bytes(file.getvalue())
     return [path]
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import scipy.sparse as sp
 from pyarrow import csv as arrow_csv
 
@@ -63,6 +64,7 @@ def read_graph(
     table = _read_edges(edges)
     if features is None:
         ids, matrix, columns = np.sort(distinct_ids(table.columns[:2])), None, None
+        _warn_of_header(table)
     else:
         ids, matrix, columns = _read_features(features)
     nodes = as_text(ids)
@@ -187,6 +189,20 @@ def _read_edges(path: str | Path) -> Table:
         if len(bad):
             raise ReadError(f"{table.where(int(bad[0]))}: weight {weights[bad[0]]} must be finite and not negative")
     return table
+
+
+def _warn_of_header(table: Table) -> None:
+    """Say so if the first line, read as an edge, may be a header of names that are not known: no other line has them.
+
+    Where there are features, a name without a row is an error anyway.
+    """
+    names = [name for column in table.columns[:2] for name in column[:1].to_pylist()]
+    if table.names is not None or any(name.isdecimal() for name in names) or len(table.columns[0]) < 2:
+        return
+    uses = sum(pc.sum(pc.is_in(column, value_set=pa.array(names))).as_py() for column in table.columns[:2])
+    if uses == len(set(names)) == 2:
+        advice = "have this edge and no other; if they name the columns, call them source and target"
+        log.warning("%s: the nodes %s and %s %s", table.where(0), *names, advice)
 
 
 def _read_features(path: str | Path) -> tuple[NDArray[Any], Any, list[str] | None]:

@@ -191,10 +191,7 @@ class Index(Searcher):
         self.codes.save(folder / "codes.arrow")
         about = {"format": FORMAT, "version": VERSION, "kind": self.kind, "codes": self.codes.checksum, "index": None}
         if self.structure is not None:
-            import faiss
-
-            with written_atomically(folder / "index.faiss") as temporary:
-                faiss.write_index_binary(self.structure, str(temporary))
+            write_faiss(folder / "index.faiss", self.structure)
             about["index"] = _file_checksum(folder / "index.faiss")
         write_text(folder / "index.json", json.dumps(about, indent=1) + "\n")
 
@@ -296,6 +293,14 @@ def _read_about(folder: Path) -> dict[str, Any]:
     if about["version"] != VERSION:
         raise CodesError(f"{folder} has version {about['version']}, this release reads {VERSION}; upgrade spikegcl")
     return about
+
+
+def write_faiss(path: Path, structure: Any) -> None:
+    """Write a binary index of faiss, atomically and through a file of ours: its own overlooks that a disk is full."""
+    import faiss
+
+    with written_atomically(path) as temporary, temporary.open("wb") as file:
+        faiss.write_index_binary(structure, faiss.PyCallbackIOWriter(file.write))  # type: ignore[attr-defined]
 
 
 def _file_checksum(path: Path) -> str:

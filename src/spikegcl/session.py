@@ -13,7 +13,7 @@ import torch
 from spikegcl import neurons, noise, world
 from spikegcl.config import Config, fit_to_graph
 from spikegcl.encoder import Seen
-from spikegcl.errors import ConfigError, FeatureError
+from spikegcl.errors import ConfigError, FeatureError, GraphError
 from spikegcl.features import ColumnMoments, Features
 from spikegcl.groups import make_groups
 from spikegcl.model import SpikeGCL
@@ -54,6 +54,8 @@ class Session:
     ) -> None:
         if graph.features is None:
             raise FeatureError("the graph has no features; give some, or use spikegcl.structural_features(graph)")
+        if graph.num_nodes < 2:
+            raise GraphError("the graph has one node; codes tell nodes apart, so give at least two")
         check_device(device)
         self.config = fit_to_graph(config, graph)
         if self.config.parts < world.size():

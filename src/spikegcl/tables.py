@@ -165,8 +165,7 @@ def read_table(path: str | Path, keys: Sequence[frozenset[str]], *, numbers: boo
 
 def _read_text(path: Path, keys: Sequence[frozenset[str]], numbers: bool) -> Table:
     data = _read_bytes(path)
-    if comments := len(re.findall(rb"(?m)^#", data)):
-        log.info("%s: %d lines that begin with # are comments and were left out", path, comments)
+    report_comments(path, count_comments(data))
     found = text_layout(path, data, keys, numbers)
     if found is None:
         raise ReadError(f"{path} is empty; it needs at least one line that is not a comment")
@@ -259,6 +258,15 @@ def as_text(values: Any) -> Any:
 
 def filled_lines(data: bytes) -> Iterator[re.Match[bytes]]:
     return re.finditer(rb"[^\r\n]+", data)
+
+
+def count_comments(data: bytes) -> int:
+    return len(re.findall(rb"(?m)^#", data))
+
+
+def report_comments(path: Path, count: int) -> None:
+    if count:
+        log.info("%s: %d lines that begin with # are comments and were left out", path, count)
 
 
 def _without_comments(data: bytes) -> bytes:

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from spikegcl.errors import ConfigError, LabelError
+from spikegcl.errors import ConfigError, LabelError, WriteError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from spikegcl.codes import Codes
     from spikegcl.config import Config
     from spikegcl.graph import Graph
@@ -81,6 +83,13 @@ def load_source(source: Source, data_root: Path | None) -> Graph:
     return load(source.name or source.edges, source.features, source.labels, source.split, data_root)[0]
 
 
+def keep_inputs(output: Path, run: Path, inputs: Sequence[Path] = ()) -> None:
+    """Refuse to replace what an output is made of: ``inputs``, and the files that are the run."""
+    taken = [*inputs, *(run / name for name in ("codes.arrow", "config.toml", "model.safetensors", "metrics.json"))]
+    if output.exists() and any(path.exists() and output.samefile(path) for path in taken):
+        raise WriteError(f"{output} is an input of this command or a part of the run; choose another --output")
+
+
 def with_settings(config: Config, settings: list[str]) -> Config:
     """The config with every ``key=value`` of --set applied."""
     pairs = {}
@@ -89,6 +98,8 @@ def with_settings(config: Config, settings: list[str]) -> Config:
         if not equals:
             raise typer.BadParameter(f"{setting!r} is not key=value", param_hint="--set")
         pairs[key.strip()] = value.strip()
+    if {"bits", "steps"} <= pairs.keys():
+        raise typer.BadParameter("bits decide the steps (bits / channels); give one of the two", param_hint="--set")
     return config.replace(**pairs)
 
 

@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from spikegcl.commands.common import DataRoot, Device, Features, Json, Parts, load, load_source, names_dataset
+from spikegcl.commands.common import (
+    DataRoot,
+    Device,
+    Features,
+    Json,
+    Parts,
+    keep_inputs,
+    load,
+    load_source,
+    names_dataset,
+)
 from spikegcl.errors import CodesError
 
 if TYPE_CHECKING:
@@ -49,7 +59,7 @@ def embed(
     if graph is None and features is not None:
         raise typer.BadParameter("give the edge list of these nodes too", param_hint="--features")
     opened = open_run(run)
-    _keep_inputs(output, run, [Path(path) for path in (graph, features) if path is not None])
+    keep_inputs(output, run, [Path(path) for path in (graph, features) if path is not None])
     model, columns = opened.model()
     trained = _trained_codes(opened)
     known = None if trained is None else trained.ids
@@ -70,15 +80,6 @@ def embed(
         "change": None if trained is None else asdict(compare_codes(trained, codes)),
     }
     print(json.dumps(document) if json_ else _summary(document))
-
-
-def _keep_inputs(output: Path, run: Path, inputs: list[Path]) -> None:
-    """Codes replace neither what they are made of nor those the run was trained to; these are only written if lost."""
-    from spikegcl.errors import WriteError
-
-    taken = [*inputs, *(run / name for name in ("codes.arrow", "config.toml", "model.safetensors", "metrics.json"))]
-    if output.exists() and any(path.exists() and output.samefile(path) for path in taken):
-        raise WriteError(f"{output} is an input of this command or a part of the run; choose another --output")
 
 
 def _read(graph: str, features: Path | None, data_root: Path | None) -> Graph:

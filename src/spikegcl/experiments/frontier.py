@@ -223,7 +223,7 @@ def _figure(dataset: str, curves: dict[str, Series]) -> Figure:
             name: {float(bits): [100 * value for value in values.values()] for bits, values in series.items()}
             for name, series in curves.items()
         }
-        plot_curves(axes, percents, lambda name: "--" if name in ALL_FLOORS else ":" if name.endswith(SIGN) else "-")
+        plot_curves(axes, percents, line_style)
         if printed is not None:
             axes.plot([published], [printed], "k*", markersize=9, label="SpikeGCL, printed")
         top = max(max(values) for series in percents.values() for values in series.values())
@@ -237,6 +237,11 @@ def _figure(dataset: str, curves: dict[str, Series]) -> Figure:
         canvas.legend(loc="outside lower center", ncols=3, columnspacing=1)
 
     return Figure(f"frontier-{dataset}", paint, (3.4, 2.4 + 0.15 * -(-len(curves) // 3)))
+
+
+def line_style(name: str) -> str:
+    """Floors are dashed, float methods made into bits are dotted."""
+    return "--" if name in ALL_FLOORS else ":" if name.endswith(SIGN) else "-"
 
 
 def _published_bits(dataset: str) -> int:
