@@ -445,3 +445,12 @@ def test_an_interrupt_says_what_is_left(run, monkeypatch):
     assert code == 130
     assert "interrupted" in err
     assert "--resume" in err
+
+
+def test_settings_that_change_nothing_are_named(run, files, caplog):
+    few = [*options(files[1]), "--bits", 16, "--no-report", "--set", "dropout=0.3"]
+    assert run("train", *few, "-o", "r")[0] == 0
+    assert "so dropout changes nothing" in caplog.text
+    caplog.clear()
+    assert run("train", *few, "--set", "epochs=1", "-o", "trained")[0] == 0
+    assert "changes nothing" not in caplog.text

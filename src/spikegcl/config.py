@@ -137,6 +137,13 @@ COMPACT: dict[str, Any] = {
 }
 
 
+# What only gradients look at: compact has none unless it is given epochs.
+LEARNING = frozenset({
+    "dropout", "surrogate", "alpha", "objective", "margin", "head_width", "edge_drop", "shuffle", "lr", "weight_decay",
+    "block", "stop", "patience", "select",
+})  # fmt: skip
+
+
 def from_mapping(values: Mapping[str, Any]) -> Config:
     """A config from the keys of a TOML table; keys not given keep their defaults."""
     return Config().replace(**dict(values))

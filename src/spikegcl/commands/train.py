@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from spikegcl.baselines import Method
     from spikegcl.graph import Graph
+    from spikegcl.settings import Settings
     from spikegcl.training import Epoch
 
 log = logging.getLogger("spikegcl")
@@ -82,6 +83,7 @@ def train(
     if parts is not None or world.size() > 1:
         given.append(f"parts={parts or world.size()}")
     config = with_settings(chosen.settings_for(preset, loaded.name), given)
+    _name_idle(config, given)
     preset = "compact" if (chosen.name, preset) == ("spikegcl", "default") else preset  # its name, for the record
     if loaded.labels is None and "validation" in (getattr(config, "select", ""), getattr(config, "stop", "")):
         raise LabelError("this preset selects the epoch by validation accuracy: give --labels, or --set select=last")
@@ -118,6 +120,15 @@ def train(
     if report and chosen.name == "spikegcl":
         _draw_report(output, loaded)
     _print_metrics(metrics, loaded, json_)
+
+
+def _name_idle(config: Settings, given: list[str]) -> None:
+    """Say which of the given settings change nothing."""
+    from spikegcl.config import LEARNING, Config
+
+    idle = sorted(LEARNING & {setting.partition("=")[0].strip() for setting in given})
+    if idle and isinstance(config, Config) and config.inputs == "components" and not config.epochs:
+        log.warning("nothing is trained (epochs = 0), so %s changes nothing; try --set epochs=10", " and ".join(idle))
 
 
 def _print_metrics(metrics: dict[str, Any], graph: Graph, json_: bool) -> None:
