@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import logging
+import math
 import os
 from collections import Counter
 from dataclasses import dataclass
@@ -196,23 +197,43 @@ def plot_curves(
         seen[kind] += 1
 
 
-def plain_table(name: str, title: str, records: Sequence[dict[str, Any]], notes: Sequence[str] = ()) -> Table:
+def plain_table(
+    name: str,
+    title: str,
+    records: Sequence[dict[str, Any]],
+    notes: Sequence[str] = (),
+    *,
+    decimals: int | None = None,
+) -> Table:
     """A table for people and programs alike: a column for every key of its records."""
     columns = list(records[0]) if records else []
-    return Table(name, title, columns, [[show(record[key]) for key in columns] for record in records], records, notes)
+    lines = [[show(record[key], decimals) for key in columns] for record in records]
+    return Table(name, title, columns, lines, records, notes)
 
 
-def show(value: Any) -> str:
-    """A value for people: five significant digits, thousands apart, nothing for None.
+def show(value: Any, decimals: int | None = None) -> str:
+    """A value for people: so many decimals or five significant digits, thousands apart, nothing for None.
 
-    >>> [show(value) for value in (None, "GCN", 2315598, 0.0259961, 123456.789)]
-    ['', 'GCN', '2,315,598', '0.025996', '123,457']
+    >>> [show(value) for value in (None, "GCN", 2315598, 0.0259961, 123456.789)], show(-0.3, 2)
+    (['', 'GCN', '2,315,598', '0.025996', '123,457'], '-0.30')
     """
     if value is None:
         return ""
     if isinstance(value, float):
-        return f"{value:,.0f}" if abs(value) >= 1e5 else f"{value:.5g}"
+        return f"{value:,.{decimals or 0}f}" if decimals is not None or abs(value) >= 1e5 else f"{value:.5g}"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def measured(mean: float, std: float | None = None) -> str:
+    """A mean to four significant digits, or to those that its spread leaves: two of the spread, and no exponents.
+
+    >>> measured(88.709), measured(88.709, 0.53), measured(1558.2, 163.4), measured(-5e-15, 0.29)
+    ('88.71', '88.71 ± 0.53', '1558 ± 163', '0.00 ± 0.29')
+    """
+    places = [digits - 1 - math.floor(math.log10(abs(one))) for one, digits in ((mean, 4), (std, 2)) if one]
+    decimals = max(0, min(places, default=0))
+    text = f"{mean:.{decimals}f}" + ("" if std is None else f" ± {std:.{decimals}f}")
+    return text.removeprefix("-") if round(mean, decimals) == 0 else text
 
 
 def percent(mean: float, std: float | None = None) -> str:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 TITLE = "Learning gain: points of test accuracy that training adds to the untrained encoder"
 CONFIDENCE = 0.95
+OTHER_WIDTH = "other width"  # codes of SpikeGCL with other numbers of bits than the published ones
 
 
 def cells(choice: Choice) -> list[Cell]:
@@ -44,21 +45,28 @@ def _cells_of(method: str, dataset: str, choice: Choice) -> list[Cell]:
 
 def draw(choice: Choice, rows: Rows) -> list[Table | Figure]:
     records = []
+    datasets = with_chosen(GRAPHS, choice.datasets)
     for method in with_chosen(("spikegcl",), _chosen(choice)):
-        for dataset in with_chosen(GRAPHS, choice.datasets):
+        for dataset in datasets:
             for number, cell in enumerate(_cells_of(method, dataset, choice)):
                 results = [result for result in rows.results(cell) if "untrained" in result["floors"]]
                 if results:
-                    settings = cell.preset if number == 0 else f"{cell.preset}, other width"
+                    settings = cell.preset if number == 0 else f"{cell.preset}, {OTHER_WIDTH}"
                     records.append({"method": method, "dataset": dataset, "settings": settings, **gain(results)})
     notes = [
         f"Seed by seed: same split, same initial weights, same probe. Interval: {100 * CONFIDENCE:.0f} %, from "
         "Student's t over seeds; it needs two of them. Accuracies in %, gains in points.",
     ]
-    table = plain_table("learning-gain", TITLE, records, notes)
-    own = [record for record in records if "width" not in record["settings"]]
-    figure = Figure("learning-gain", lambda canvas: _paint(canvas, own), (3.4, 0.8 + 0.2 * len(own)))
-    return [table, figure] if own else [table]
+    drawings: list[Table | Figure] = [plain_table("learning-gain", TITLE, records, notes, decimals=2)]
+    own = [record for record in records if OTHER_WIDTH not in record["settings"]]
+    if own:
+        drawings.append(Figure("learning-gain", lambda canvas: _paint(canvas, own), (3.4, 0.8 + 0.2 * len(own))))
+    by_bits = {name: [one for one in records if one["dataset"] == name and one not in own] for name in datasets}
+    panels = {name: widths for name, widths in by_bits.items() if widths}
+    if panels:
+        size = (3.4, 0.6 + 1.1 * -(-len(panels) // 2))
+        drawings.append(Figure("learning-gain-bits", lambda canvas: _paint_bits(canvas, panels), size))
+    return drawings
 
 
 def gain(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -97,6 +105,25 @@ def _paint(canvas: Any, records: list[dict[str, Any]]) -> None:
     axes.set_yticks(range(len(labels)), labels)
     axes.set_ylim(len(labels) - 0.5, -0.5)
     axes.set_xlabel(f"gain (points), {100 * CONFIDENCE:.0f} % interval")
+
+
+def _paint_bits(canvas: Any, panels: dict[str, list[dict[str, Any]]]) -> None:
+    """A panel for every dataset: the gain of SpikeGCL by bits per node, with its interval."""
+    grid = canvas.subplots(-(-len(panels) // 2), 2, sharex=True, sharey=True, squeeze=False).ravel()
+    for axes, (dataset, records) in zip(grid, panels.items(), strict=False):
+        halves = [0.0 if record["to"] is None else record["to"] - record["gain"] for record in records]
+        bits, gains = zip(*((record["bits"], record["gain"]) for record in records), strict=True)
+        axes.axhline(0, color="black", linewidth=0.8)
+        axes.errorbar(bits, gains, yerr=halves, fmt="o-", color=COLOURS[0], capsize=2)
+        axes.set_title(dataset, fontsize=8)
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(BITS[::2], [str(width) for width in BITS[::2]])
+    for axes in grid[len(panels) - 2 : len(panels)]:
+        axes.tick_params(labelbottom=True)
+    for axes in grid[len(panels) :]:
+        axes.set_axis_off()
+    canvas.supxlabel("bits per node", fontsize=8)
+    canvas.supylabel(f"gain (points), {100 * CONFIDENCE:.0f} % interval", fontsize=8)
 
 
 EXPERIMENTS = (Experiment("learning-gain", TITLE, cells, draw),)

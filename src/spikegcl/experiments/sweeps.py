@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from spikegcl.experiments.drawings import Figure, Table, plot_curves
+from spikegcl.experiments.drawings import Figure, Table, measured, plot_curves
 from spikegcl.protocol import spread
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def curve_table(
             means = {metric.heading: metric.values(results) for metric in metrics}
             spreads = {heading: spread(values) if values else None for heading, values in means.items()}
             texts = [
-                "" if one is None else f"{one['mean']:.4g}" + f" ± {one['std']:.2g}" * (len(results) > 1)
+                "" if one is None else measured(one["mean"], one["std"] if len(results) > 1 else None)
                 for one in spreads.values()
             ]
             lines.append([*key, f"{place:g}", str(len(results)), *texts])
