@@ -13,7 +13,7 @@ from spikegcl.baselines import Shape, find_method
 from spikegcl.baselines.closed_form import fit_closed_form, settle
 from spikegcl.bits import unpack
 from spikegcl.closed_forms import fit_itq, fit_medians, gaussian_rotation, read_back
-from spikegcl.components import PPR, TWO_HOPS, fit_components
+from spikegcl.components import PPR, Propagation, fit_components
 from spikegcl.datasets import load_dataset
 from spikegcl.graph import build_graph
 from spikegcl.propagate import make_operator
@@ -128,7 +128,7 @@ def test_propagation_is_the_recursion(graph):
         z = 0.85 * normalised(graph) @ z + 0.15 * x
     np.testing.assert_allclose(PPR.apply(make_operator(graph), x), z, atol=1e-4)
     np.testing.assert_allclose(
-        TWO_HOPS.apply(make_operator(graph), x), normalised(graph) @ normalised(graph) @ x, atol=1e-4
+        Propagation(2, 0.0).apply(make_operator(graph), x), normalised(graph) @ normalised(graph) @ x, atol=1e-4
     )
 
 

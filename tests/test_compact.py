@@ -162,7 +162,9 @@ def test_few_columns_are_no_text_and_keep_their_values(columns, kind):
     """As words, rows of unit length, one column has two codes: the feature is there or not."""
     rng = np.random.default_rng(0)
     values = (rng.random((200, columns)) < 0.2) * (1.0 if kind == "flags" else rng.integers(1, 90, (200, columns)))
-    edges = rng.integers(0, 200, (800, 2))
+    values = values[np.argsort(values[:, 0])]  # neighbours are alike, so that features are propagated
+    sources = rng.integers(0, 170, 800)
+    edges = np.column_stack([sources, sources + rng.integers(1, 30, 800)])
     codes, doubled = (train(build_graph(edges, given), COMPACT, seed=0).codes for given in (values, 2 * values))
     assert len(np.unique(codes, axis=0)) == len(np.unique(doubled, axis=0)) > 50
 
@@ -261,3 +263,21 @@ def test_features_at_the_ends_of_float32_are_scaled_or_refused():
     assert unpack(codes, 32).any()
     with pytest.raises(FeatureError, match="divide them by a constant"):
         train(build_graph(graph.adjacency, graph.features * np.float32(1e30)), COMPACT.replace(bits=32), seed=0)
+
+
+def test_edges_that_say_nothing_of_the_features_are_not_followed():
+    """Chance decides the sign of the likeness; half of these graphs would be propagated without a margin."""
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        edges = rng.integers(0, 500, (2, 1500))
+        graph = build_graph(edges, rng.standard_normal((500, 16), dtype=np.float32))
+        assert fit_components(graph, 16)[0].propagation == OWN
+
+
+def test_a_constant_column_has_no_bit(graph):
+    dense = np.asarray(graph.features.todense() if graph.is_sparse else graph.features)[:, :12]
+    constant = build_graph(graph.adjacency, np.column_stack([dense, np.full(len(dense), 7, np.float32)]))
+    components, scores = fit_components(constant, 13)
+    assert components.leading_columns(13, scores.var(0)).shape[1] == 12
+    ones = unpack(train(constant, COMPACT.replace(bits=64)).codes, 64).mean(0)
+    assert ((ones > 0) & (ones < 1)).all()

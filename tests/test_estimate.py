@@ -7,6 +7,7 @@ import time
 from dataclasses import fields
 
 import pytest
+import torch
 
 from spikegcl.config import Config
 from spikegcl.datasets import load_dataset
@@ -117,3 +118,10 @@ def test_command(run, tmp_path):
     assert run("estimate", "digits", "--set", "steps")[0] == 2
     assert run("estimate", "digits", "--set", "nonsense=1")[0] == 1
     assert run("estimate", "digits", "--preset", "paper")[0] == 1
+    assert run("estimate", "digits", "--preset", "contrastive", "--set", "layers=3", "--json")[0] == 0
+
+
+def test_probing_leaves_the_random_numbers_of_others_alone():
+    state = torch.get_rng_state()
+    probe_machine(seconds=0.01)
+    assert torch.equal(torch.get_rng_state(), state)

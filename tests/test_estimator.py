@@ -8,10 +8,12 @@ import inspect
 import subprocess
 import sys
 
+import networkx
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+import torch
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
@@ -24,7 +26,7 @@ from spikegcl.checkpoint import load_model, save_model
 from spikegcl.codes import Codes
 from spikegcl.config import Config, preset
 from spikegcl.datasets import load_dataset, make_split
-from spikegcl.errors import ConfigError, FeatureError, LabelError, RunError
+from spikegcl.errors import ConfigError, FeatureError, GraphError, LabelError, RunError
 from spikegcl.estimator import SpikeGCLEmbedder
 from spikegcl.foreign import to_pyg
 from spikegcl.graph import build_graph
@@ -230,6 +232,34 @@ def test_settings_are_checked_in_fit_and_may_be_numpy_numbers(graph):
             embedder.fit(graph)
     fitted = SpikeGCLEmbedder(**{**FAST, "steps": np.int64(4), "tau": np.float64(1.5)}, seed=np.int64(1)).fit(graph)
     assert fitted.config_.tau == 1.5
+
+
+def test_bits_and_other_steps_are_refused_as_by_the_command_line(graph):
+    with pytest.raises(ConfigError, match="give one of the two"):
+        SpikeGCLEmbedder(bits=64, steps=3).fit(graph)
+    assert SpikeGCLEmbedder(bits=64, steps=4, channels=16).fit(graph).codes_.bits == 64
+
+
+@pytest.mark.parametrize("wrong", [None, "edges.csv", networkx.karate_club_graph()])
+def test_what_is_no_graph_is_named(wrong):
+    with pytest.raises(GraphError, match="give a Graph"):
+        SpikeGCLEmbedder().fit(wrong)
+
+
+def test_rows_of_a_data_frame_keep_their_names():
+    values = np.random.default_rng(0).standard_normal((20, 9))
+    names = [f"node {number}" for number in range(20)]
+    frame = pd.DataFrame(values, index=names)
+    assert SpikeGCLEmbedder(bits=16).fit(frame).codes_.ids.tolist() == names
+    assert SpikeGCLEmbedder(bits=16).fit((frame, [[0, 1], [1, 2]])).codes_.ids.tolist() == names
+    repeated = pd.DataFrame(values, index=["same"] * 20)
+    assert SpikeGCLEmbedder(bits=16).fit(repeated).codes_.ids.tolist() == list(range(20))
+
+
+def test_a_torch_device_is_saved_by_its_name(graph, tmp_path):
+    embedder = SpikeGCLEmbedder(**FAST, device=torch.device("cpu")).fit(graph)
+    embedder.save(tmp_path / "embedder.safetensors")
+    assert SpikeGCLEmbedder.load(tmp_path / "embedder.safetensors").device == "cpu"
 
 
 def test_saved_embedders_come_back_whole(graph, tmp_path):

@@ -73,6 +73,11 @@ def test_sparse_adjacency_gives_structure_and_weights():
     assert build_graph(adjacency != 0).hash == build_graph([[0, 1], [1, 2]]).hash
 
 
+def test_adjacency_takes_no_other_weights():
+    with pytest.raises(GraphError, match="holds its own weights"):
+        build_graph(sp.csr_array(np.ones((2, 2))), weights=[1.0, 2.0])
+
+
 def test_adjacency_must_be_square():
     with pytest.raises(GraphError, match="square, got 2 x 3"):
         build_graph(sp.csr_array(np.ones((2, 3))))

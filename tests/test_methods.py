@@ -300,8 +300,11 @@ def test_train_runs_any_method(options, files, tmp_path, monkeypatch, capsys):
     assert document["method"] == options[0]
     common = {"config.toml", "metrics.json", "log.jsonl"}
     assert {path.name for path in (tmp_path / "run").iterdir()} == common | files
-    with pytest.raises(RunError, match=f"run of {options[0].replace('+', '.')}"):
-        open_run(tmp_path / "run")
+    with pytest.raises(
+        RunError, match=f"run of {options[0].replace('+', '.')}.* is in run/{min(files - {'ids.npy'})}$"
+    ):
+        open_run("run")
+    assert call("search", "run", "--id", 0) == (0 if "codes.arrow" in files else 1)
 
 
 def test_bits_are_refused_by_methods_without_them(tmp_path, monkeypatch, capsys):

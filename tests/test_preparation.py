@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from commands import FAST, options
 from spikegcl import blocks, preparation
 from spikegcl.codes import open_codes
+from spikegcl.csr_files import write_adjacency
 from spikegcl.errors import ConfigError, FeatureError, GraphError, LabelError, ReadError
 from spikegcl.graph import Graph
 from spikegcl.preparation import prepare_graph
@@ -70,6 +71,7 @@ def assert_prepared_as_read(folder, edges, **files):
         ("e.txt", "x   y\n  y z\n"),
         ("e.csv", "a,b,0.5\nb,a,2\na,c,1\n"),
         ("e.csv", "a,b,1\nb,a,0.5\na,c,1\n"),
+        ("e.csv", "a,b,0.5\na,b,1\nb,a,1\na,c,1\n"),
         ("e.csv.gz", gzip.compress(b"x,y\ny,z\n", mtime=0)),
         ("e.csv", "5,6\n7,a\n"),
         ("e.parquet", pd.DataFrame({"dst": [3, 1, 2], "src": [1, 3, 2]})),
@@ -168,6 +170,21 @@ def test_bad_rows_are_refused_or_skipped(put, tmp_path, block_bytes, kind, caplo
     assert message in caplog.text
     clean = read_graph(put("clean.csv", "0,1\n2,0\n"), features=put("clean-x.csv", "id,h\n0,1\n1,2\n2,3\n"))
     assert open_prepared(tmp_path / "g").hash == clean.hash
+
+
+def test_a_skipped_row_leaves_the_kind_of_the_other_ids_alone(put, tmp_path):
+    edges = put("e.csv", "1,2\n2,10\n,5\n10,3\n")
+    prepare_graph([edges], tmp_path / "g", on_bad="skip")
+    graph, clean = open_prepared(tmp_path / "g"), read_graph(put("clean.csv", "1,2\n2,10\n10,3\n"))
+    assert graph.ids.tolist() == clean.ids.tolist() == [1, 2, 3, 10]
+    assert graph.hash == clean.hash
+
+
+def test_repeats_across_blocks_that_end_in_weights_of_one_are_no_weights(tmp_path):
+    pair, mirror = np.array([1]), np.array([1 << 32])  # row 0, column 1 and the other way round
+    blocks_ = [(pair, np.float32([0.5])), (np.concatenate([pair, mirror]), np.float32([1, 1]))]
+    assert write_adjacency(tmp_path, blocks_, 2) == 2
+    assert not (tmp_path / "weights.npy").exists()
 
 
 def test_all_bad_rows_are_counted_and_the_first_few_located(put, tmp_path):

@@ -170,7 +170,7 @@ def test_leading_zeros_are_not_guessed_away(put):
     [
         ("id,f\na,1\nb,2\na,3\n", FeatureError, r"x\.csv, line 4: node id 'a' is already at .*x\.csv, line 2"),
         ("id,f,g\na,1,2\nb,2,tall\n", ReadError, r"x\.csv, line 3, column 'g': 'tall' is not a number"),
-        ("a,1,2\nb,,3\n", ReadError, r"x\.csv, line 2, column 2: '' is not a number"),
+        ("a,1,2\nb,,3\n", ReadError, r"x\.csv, line 2, column 2: the cell is empty"),
         ("id,f,g\na,1,2\n\nb,2,nan\n", FeatureError, r"x\.csv, line 4: feature 'g' is nan"),
         ("a,1,-inf\nb,2,3\n", FeatureError, r"x\.csv, line 1: feature 2 is -inf"),
         ("a,1\nb,1e39\n", FeatureError, r"x\.csv, line 2: feature 1 is inf"),

@@ -142,7 +142,7 @@ def test_ids_keep_their_spelling(put, text, ids):
         ("source,target\n1,2\n3,4,5\n", r"e\.csv, line 3: 3 fields"),
         ("1\n2\n", r"e\.csv: 1 column; expected 2"),
         ("1,2,0.5\n3,4,heavy\n", r"e\.csv, line 2, column 3: 'heavy' is not a number"),
-        ("source,target,w\n1,2,\n", r"e\.csv, line 2, column 'w': '' is not a number"),
+        ("source,target,w\n1,2,\n", r"e\.csv, line 2, column 'w': the cell is empty"),
         ("1;2;0,5\n3;4;0,7\n", r"e\.csv, line 1, column 3: '0,5' is not a number"),
         ("1,2\n,3\n", r"e\.csv, line 2: a node id is empty"),
         ('1,2\n"3,4\n', r"e\.csv, line 2: 1 fields"),

@@ -8,9 +8,10 @@ import torch
 
 from spikegcl import floors
 from spikegcl.baselines import find_method
+from spikegcl.checkpoint import model_hash
 from spikegcl.config import Config, preset
 from spikegcl.datasets import load_dataset, make_split
-from spikegcl.errors import ConfigError, FeatureError, LabelError
+from spikegcl.errors import ConfigError, FeatureError, LabelError, TrainingError
 from spikegcl.graph import build_graph
 from spikegcl.propagate import plain_torch
 from spikegcl.protocol import firing, run_seed, summarise
@@ -135,6 +136,7 @@ def test_every_step_may_read_all_columns(graph):
     [
         ("compact", {"grouping": "chunk"}, "grouping = all"),
         ("compact", {"layers": 2}, "layers = 1"),
+        ("compact", {"encoder": "gcn"}, "encoder = linear"),
         ("contrastive", {"objective": "clusters"}, "inputs = components"),
         ("contrastive", {"encoder": "linear"}, "inputs = components"),
     ],
@@ -153,6 +155,27 @@ def test_gradient_norms_have_one_value_a_step_and_are_those_of_autograd(graph, m
         assert train(graph, config).history[0].gradient_norms == pytest.approx(norms, rel=1e-3)
     monkeypatch.setattr("spikegcl.model.CHUNK_FLOATS", 1)
     assert train(graph, config).history[0].gradient_norms == pytest.approx(norms, rel=1e-3)
+
+
+def test_training_that_diverges_says_so(graph):
+    with pytest.raises(TrainingError, match="not finite after epoch"):
+        train(graph, SMALL.replace(lr=1e6, weight_decay=1e6, epochs=20))
+    with pytest.raises(ConfigError, match="lr"):
+        SMALL.replace(lr=1e38)
+
+
+@pytest.mark.parametrize("changes", [{"threshold": 0.5}, {"grouping": "random"}, {"neuron": "IF"}, {"reset": "zero"}])
+def test_models_that_give_other_codes_have_another_hash(graph, changes):
+    config = SMALL.replace(epochs=0, neuron="LIF")
+    first, other = (train(graph, one).model for one in (config, config.replace(**changes)))
+    assert model_hash(first) != model_hash(other)
+    assert model_hash(first) == model_hash(train(graph, config.replace(lr=0.5, select="last")).model)
+
+
+def test_run_folders_of_files_with_any_name_open_again(graph, tmp_path):
+    source = Source(edges="data \U0001f4ca \x7f/e.csv")
+    write_run(tmp_path, graph, train(graph, SMALL), source, seed=0, preset="contrastive")
+    assert open_run(tmp_path).source == source
 
 
 def test_features_are_required(graph):

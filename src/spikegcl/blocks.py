@@ -117,7 +117,8 @@ class TableFile:
             else:
                 places = block.places[~filled].tolist()
                 bad.add("empty ids", (f"{self.where(place)}: a node id is empty" for place in places), len(places))
-                yield block.keep(filled), share
+                kept, keys = block.keep(filled), len(self.keys)  # an empty id has made text of a column of integers
+                yield Block([*map(_plain_ids, kept.columns[:keys]), *kept.columns[keys:]], kept.places), share
 
     def _parquet(self) -> tuple[Any, list[str], list[int]]:
         from pyarrow import parquet

@@ -23,11 +23,17 @@ VERSION = 2
 INPUTS = "inputs."  # names of the arrays that make the encoder's inputs
 
 
+# Settings that decide codes beside tensors and groups; others decide only how a model was found.
+DECIDING = ("encoder", "activation", "batch_norm", "neuron", "threshold", "tau", "reset")
+
+
 def model_hash(model: SpikeGCL) -> str:
-    """Twelve hex digits over all weights and statistics."""
-    digest = hashlib.sha256()
-    for name, value in sorted((model.state_dict() | _input_tensors(model)).items()):
-        digest.update(name.encode() + value.detach().cpu().contiguous().numpy().tobytes())
+    """Twelve hex digits over all that decides codes: weights, statistics, groups, and how they are used."""
+    constants = None if model.inputs is None else model.inputs.constants()
+    settings = [getattr(model.config, name) for name in DECIDING]
+    digest = hashlib.sha256(json.dumps([settings, constants]).encode())
+    for name, value in sorted(_tensors(model).items()):
+        digest.update(name.encode() + value.numpy().tobytes())
     return digest.hexdigest()[:12]
 
 
@@ -35,11 +41,6 @@ def save_model(model: SpikeGCL, path: Path, columns: tuple[str, ...] | None = No
     """Write weights, statistics, groups and settings. ``columns`` are the names of the feature columns, if any."""
     from safetensors.torch import save
 
-    tensors = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
-    tensors |= _input_tensors(model)
-    groups = model.encoder.groups
-    tensors["groups.order"] = torch.from_numpy(groups.order).long()
-    tensors["groups.bounds"] = torch.from_numpy(groups.bounds).long()
     meta = {
         "format": FORMAT,
         "version": VERSION,
@@ -48,7 +49,7 @@ def save_model(model: SpikeGCL, path: Path, columns: tuple[str, ...] | None = No
         "inputs": None if model.inputs is None else model.inputs.constants(),
     }
     with written_atomically(path) as temporary:  # a single key: safetensors writes several in any order
-        temporary.write_bytes(save(tensors, {"spikegcl": json.dumps(meta)}))
+        temporary.write_bytes(save(_tensors(model), {"spikegcl": json.dumps(meta)}))
 
 
 def load_model(path: Path) -> tuple[SpikeGCL, tuple[str, ...] | None]:
@@ -80,6 +81,12 @@ def load_model(path: Path) -> tuple[SpikeGCL, tuple[str, ...] | None]:
     return model, None if columns is None else tuple(columns)
 
 
-def _input_tensors(model: SpikeGCL) -> dict[str, torch.Tensor]:
+def _tensors(model: SpikeGCL) -> dict[str, torch.Tensor]:
+    """Weights, statistics, groups and what makes the inputs, on the CPU."""
+    tensors = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
     arrays = {} if model.inputs is None else model.inputs.arrays()
-    return {INPUTS + name: torch.from_numpy(array) for name, array in arrays.items()}
+    tensors |= {INPUTS + name: torch.from_numpy(array) for name, array in arrays.items()}
+    groups = model.encoder.groups
+    tensors["groups.order"] = torch.from_numpy(groups.order).long()
+    tensors["groups.bounds"] = torch.from_numpy(groups.bounds).long()
+    return tensors

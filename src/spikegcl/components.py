@@ -48,7 +48,9 @@ CHUNK = 256  # columns propagated at a time
 EXACT_COLUMNS = 2048  # lengths of propagated rows are exact up to this many columns ...
 SKETCH = 512  # ... and estimated from so many random directions for more, to about 3 %
 DENSE_BYTES = 2**28  # propagated features up to this size are decomposed as a dense matrix in memory
-LIKENESS = 64  # random directions in which neighbours are compared
+LIKENESS = 64  # random directions in which neighbours are compared ...
+CHANCE = 3.0  # ... and standard deviations by which they must be more alike than the ends of random edges
+CONSTANT = 1e-10  # of the largest variance: a column with less is a constant and its rounding
 OVERSAMPLED = 10  # directions beyond those asked for, as in scikit-learn
 POWER_ITERATIONS = 2  # of the randomised PCA: the spectrum of smoothed features falls quickly
 
@@ -80,21 +82,23 @@ class Propagation:
 
 
 PPR = Propagation()
-TWO_HOPS = Propagation(2, 0.0)
 OWN = Propagation(0, 0.0)  # a node's own features
 
 
 def choose_propagation(graph: Graph, features: ScaledRows) -> Propagation:
-    """``PPR`` if the features of neighbours are more alike than those of two nodes drawn at random, else ``OWN``.
+    """``PPR`` if the features of neighbours are more alike than those of nodes drawn at random, else ``OWN``.
 
-    Alike: the mean cosine over the edges, of features projected to a few random directions and centred.
+    Alike: the sum over the edges of w_ij v_i . v_j, with v the features projected to a few random directions, as
+    centred rows of unit length. Over random edges it has mean 0 and variance 2 sum w_ij^2 ||V'V / N||^2.
     """
     rng = np.random.default_rng(noise.derive("likeness", features.shape[1]))
     values = features.times(rng.standard_normal((features.shape[1], LIKENESS), dtype=np.float32))
-    values *= inverse_of(np.sqrt(square_lengths(values)))[:, None]
-    values -= column_sums(values) / np.float32(len(values))
-    values *= inverse_of(np.sqrt(square_lengths(values)))[:, None]
-    return PPR if likeness(graph, values) > 0 else OWN
+    for _ in range(2):  # lengths and means again: the one moves the other
+        values *= inverse_of(np.sqrt(square_lengths(values)))[:, None]
+        values -= column_sums(values) / np.float32(len(values))
+    squares = len(graph.indices) if graph.weights is None else float(np.square(graph.weights, dtype=np.float64).sum())
+    chance = np.sqrt(2 * squares) * np.linalg.norm(values.T @ values / np.float32(len(values)))
+    return PPR if likeness(graph, values) > CHANCE * chance else OWN
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,8 +230,13 @@ class Components:
         )
 
     def leading_columns(self, count: int, variance: Floats) -> Floats:
-        """The ``count`` feature columns that vary most, as combinations of scores with this ``variance``: k x count."""
-        widest = np.argsort(-(np.square(self.directions) @ variance), kind="stable")[:count]
+        """The ``count`` feature columns that vary most, as combinations of scores with this ``variance``: k x count.
+
+        They are fewer where the others do not vary.
+        """
+        spread = np.square(self.directions) @ variance
+        widest = np.argsort(-spread, kind="stable")[:count]
+        widest = widest[spread[widest] > CONSTANT * spread.max(initial=0)]
         return np.ascontiguousarray(self.directions[widest].T)
 
     def arrays(self) -> dict[str, Floats]:

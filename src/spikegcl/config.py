@@ -13,7 +13,6 @@ from spikegcl.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from spikegcl.graph import Graph
 
@@ -93,8 +92,8 @@ class Config(Settings):
         "head_width": (1, 65536),
         "edge_drop": (0, 0.99),
         "epochs": (0, 10**9),
-        "lr": (0, float("inf")),
-        "weight_decay": (0, float("inf")),
+        "lr": (0, 1e6),  # AdamW computes with floats of 32 bits
+        "weight_decay": (0, 1e6),
         "block": (1, 65536),
         "patience": (1, 10**9),
         "parts": (1, 2**31 - 1),
@@ -107,6 +106,7 @@ class Config(Settings):
         for wrong, reason in (
             (components and self.grouping != "all", "inputs = components needs grouping = all"),
             (components and self.layers != 1, "inputs = components needs layers = 1"),
+            (components and self.encoder != "linear", "inputs = components needs encoder = linear"),
             (not components and self.objective == "clusters", "objective = clusters needs inputs = components"),
             (not components and self.encoder == "linear", "encoder = linear needs inputs = components"),
         ):
@@ -149,13 +149,6 @@ def from_mapping(values: Mapping[str, Any]) -> Config:
     return Config().replace(**dict(values))
 
 
-def read_config(path: Path) -> Config:
-    try:
-        return from_mapping(tomllib.loads(path.read_text("utf-8")))
-    except (OSError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"cannot read the configuration {path}: {error}") from None
-
-
 def preset(name: str, dataset: str) -> Config:
     """A shipped setting.
 
@@ -174,7 +167,10 @@ def preset(name: str, dataset: str) -> Config:
     tables = tomllib.loads((resources.files("spikegcl") / "presets" / "paper.toml").read_text("utf-8"))
     if dataset not in tables:
         known = ", ".join(key for key in tables if key != "all")
-        raise PresetMissingError(f"the paper has no settings for {dataset!r}, only for {known}; use compact")
+        raise PresetMissingError(
+            f"the paper has no settings for {dataset!r}, only for {known}; "
+            "use contrastive (the same model on any graph) or compact"
+        )
     return from_mapping({**tables["all"], **tables[dataset]})
 
 

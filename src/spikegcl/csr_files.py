@@ -32,7 +32,7 @@ def write_adjacency(
     ):
 
         def write(pairs: NDArray[np.int64], weights: NDArray[np.float32]) -> None:
-            nonlocal rows_begun, entries
+            nonlocal rows_begun, entries, unit
             rows = pairs >> 32
             if len(rows):
                 begun = np.arange(rows_begun, rows[-1] + 1)
@@ -40,6 +40,7 @@ def write_adjacency(
                 rows_begun = int(rows[-1]) + 1
             indices.append(pairs & 0x7FFFFFFF)
             kept_weights.append(weights)
+            unit &= bool((weights == 1).all())
             entries += len(pairs)
 
         for more_pairs, more_weights in sorted_pairs:
@@ -49,7 +50,6 @@ def write_adjacency(
             if more_weights is not None:
                 weighted = True
                 weights = np.maximum.reduceat(np.concatenate([weights, more_weights]), first)
-                unit &= bool((weights == 1).all())
             pairs = pairs[first]
             write(pairs[:-1], weights[:-1])
             pairs, weights = pairs[-1:], weights[-1:]

@@ -13,13 +13,14 @@ Networks without spikes pay E_mac * (products + aggregation) under every rule, a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from spikegcl.bits import ones_per_bit, popcount
 from spikegcl.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -133,6 +134,13 @@ def dense_layer(name: str, nodes: int, edges: int, width_in: int, width_out: int
 def binary_layer(name: str, nodes: int, edges: int, width_in: int, width_out: int) -> Layer:
     """A 1-bit graph layer by the paper's formula: N d_in d_out / 64 + 2 N d_out (two scalings) + |E| d_out."""
     return Layer(name, nodes * width_in * width_out / WORD + 2 * nodes * width_out, edges * width_out)
+
+
+def layers_of(
+    widths: Sequence[int], nodes: int, edges: int, kind: Callable[..., Layer] = dense_layer
+) -> tuple[Layer, ...]:
+    """Graph layers one after the other, from each of the ``widths`` to the next."""
+    return tuple(kind(f"layer {number}", nodes, edges, *pair) for number, pair in enumerate(pairwise(widths), start=1))
 
 
 def component_layers(nodes: int, moved: int, features: int, components: int, *, unit: bool) -> list[Layer]:

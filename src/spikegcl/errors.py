@@ -43,5 +43,9 @@ class WriteError(SpikeGCLError, OSError):
     """A file cannot be written."""
 
 
+class TrainingError(SpikeGCLError):
+    """A training that cannot go on."""
+
+
 class RunError(SpikeGCLError):
     """A run folder is missing, incomplete or in the way."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -16,7 +17,7 @@ from spikegcl.checkpoint import load_model, save_model
 from spikegcl.config import Config
 from spikegcl.config import preset as find_preset
 from spikegcl.datasets import make_split
-from spikegcl.errors import ConfigError
+from spikegcl.errors import ConfigError, GraphError
 from spikegcl.files import written_atomically
 from spikegcl.foreign import from_pyg
 from spikegcl.graph import Graph, build_graph
@@ -25,8 +26,6 @@ from spikegcl.structural import structural_features
 from spikegcl.training import embed_graph, train
 
 if TYPE_CHECKING:
-    import os
-
     from numpy.typing import NDArray
 
 OUTPUTS = ("bits", "packed", "rate")
@@ -49,7 +48,7 @@ class SpikeGCLEmbedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         (float32, N x channels: the share of steps in which a channel fires).
     preset : ``compact``, ``contrastive``, or ``paper`` for a Graph called like a dataset of the paper.
     seed : same seed, same bits.
-    device : torch device.
+    device : torch device, or its name.
     bits, steps, channels, ... : the settings of :class:`~spikegcl.Config`; None keeps the preset's.
 
     Attributes
@@ -200,7 +199,7 @@ class SpikeGCLEmbedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             save_model(self.model_, temporary, self._columns())
             with safe_open(str(temporary), "pt") as file:
                 meta, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            temporary.write_bytes(save(tensors, {**meta, "estimator": json.dumps(self.get_params(), default=_plain)}))
+            temporary.write_bytes(save(tensors, {**meta, "estimator": json.dumps(self.get_params(), default=_json)}))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -232,12 +231,22 @@ class SpikeGCLEmbedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 features.to_numpy() if named else features,
                 num_nodes=adjacency.shape[0] if features is None and hasattr(adjacency, "tocoo") else None,
                 columns=list(map(str, features.columns)) if named else None,
+                ids=_row_names(features),
             )
         if hasattr(X, "edge_index") and hasattr(X, "num_nodes"):
             return from_pyg(X)
-        features = validate_data(self, X, reset=fitting, accept_sparse="csr", dtype=np.float32)
+        if X is None or isinstance(X, str | os.PathLike) or hasattr(X, "nodes"):
+            raise GraphError(
+                f"X is {type(X).__name__}; give a Graph (spikegcl.read_graph reads files, spikegcl.from_networkx takes "
+                "networkx graphs), a PyG Data, features with an adjacency, or a feature matrix"
+            )
+        least = 2 if fitting else 1
+        features = validate_data(
+            self, X, reset=fitting, accept_sparse="csr", dtype=np.float32, ensure_min_samples=least
+        )
         named = hasattr(X, "columns") and hasattr(self, "feature_names_in_")
-        return build_graph(np.zeros((2, 0), int), features, columns=list(self.feature_names_in_) if named else None)
+        columns = list(self.feature_names_in_) if named else None
+        return build_graph(np.zeros((2, 0), int), features, columns=columns, ids=_row_names(X))
 
     def _settled(self, name: str) -> tuple[Config, int]:
         """Preset with the given settings on top, and the seed; numpy numbers (of a grid search) become plain ones."""
@@ -245,7 +254,13 @@ class SpikeGCLEmbedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         seed = _plain(self.seed)
         if not isinstance(seed, int) or seed < 0:
             raise ConfigError(f"seed = {seed!r} must be a whole number, 0 or more")
-        return find_preset(self.preset, name).replace(**given), seed
+        config = find_preset(self.preset, name).replace(**given)
+        if config.bits and "steps" in given and config.bits != config.steps * config.channels:
+            raise ConfigError(
+                f"bits = {config.bits} decide the steps (bits / channels), and steps = {config.steps} is given; "
+                "give one of the two"
+            )
+        return config, seed
 
     def _check_output(self) -> None:
         if self.output not in OUTPUTS:
@@ -269,6 +284,19 @@ class SpikeGCLEmbedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def _columns(self) -> tuple[str, ...] | None:
         return tuple(self.feature_names_in_) if hasattr(self, "feature_names_in_") else None
+
+
+def _row_names(features: Any) -> Any:
+    """The index of a data frame, if rows are named by it; None if it only counts them, or repeats itself."""
+    index: Any = getattr(features, "index", None)
+    if not getattr(index, "is_unique", False) or index.nlevels > 1 or index.dtype.kind not in "iuO":
+        return None
+    return None if np.array_equal(index, np.arange(len(index))) else list(index)
+
+
+def _json(value: Any) -> Any:
+    """What JSON has no word for: numpy's scalars, and torch.device as its name."""
+    return value.item() if isinstance(value, np.generic) else str(value)
 
 
 def _plain(value: Any) -> Any:

@@ -61,10 +61,8 @@ def export_npy(codes: Codes, path: Path) -> list[Path]:
 
 def export_faiss(codes: Codes, path: Path) -> list[Path]:
     """A faiss IndexBinaryFlat whose row i is node i of the ids beside it; padding bits are zero and never differ."""
-    faiss = _package("faiss", "faiss-cpu")
-    index = faiss.IndexBinaryFlat(8 * codes.packed.shape[1])
-    index.add(np.ascontiguousarray(codes.packed))
-    write_faiss(path, index)
+    _package("faiss", "faiss-cpu")
+    write_faiss(path, codes.to_faiss())
     _save_array(ids_path(path), _plain_ids(codes))
     return [path, ids_path(path)]
 

@@ -249,6 +249,8 @@ def _edge_arrays(edges: Any, weights: Any) -> tuple[NDArray[Any], NDArray[Any], 
     if sp.issparse(edges):
         if edges.shape[0] != edges.shape[1]:
             raise GraphError(f"an adjacency matrix must be square, got {edges.shape[0]} x {edges.shape[1]}")
+        if weights is not None:
+            raise GraphError("an adjacency matrix holds its own weights; give no others, or edges as pairs of nodes")
         coo = edges.tocoo()
         data = None if np.all(coo.data == 1) else np.asarray(coo.data, np.float32)
         source, target, weight = coo.row, coo.col, data

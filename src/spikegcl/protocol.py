@@ -185,14 +185,16 @@ def versions() -> dict[str, str]:
     import torch
 
     here = Path(__file__).parent
+
+    def git(*command: str) -> str:
+        finished = subprocess.run(
+            ["git", "-C", str(here), *command], capture_output=True, text=True, timeout=5, check=True
+        )
+        return finished.stdout.strip()
+
     try:
-        commit = subprocess.run(
-            ["git", "-C", str(here), "rev-parse", "--short", "HEAD"],
-            capture_output=True,
-            text=True,
-            timeout=5,
-            check=True,
-        ).stdout.strip()
+        git("ls-files", "--error-unmatch", Path(__file__).name)  # installed in some work tree, it is no part of it
+        commit = git("rev-parse", "--short", "HEAD")
     except (OSError, subprocess.SubprocessError):
         commit = "none"
     return {

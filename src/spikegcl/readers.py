@@ -225,7 +225,8 @@ def _read_features(path: str | Path) -> tuple[NDArray[Any], Any, list[str] | Non
         row, column = np.argwhere(~np.isfinite(matrix))[0].tolist()
         label = repr(names[column]) if names else column + 1
         raise FeatureError(
-            f"{table.where(row)}: feature {label} is {matrix[row, column]}; give a finite float32 number"
+            f"{table.where(row)}: feature {label} is {matrix[row, column]} as a float of 32 bits, which end at 3.4e38; "
+            "give a finite number, or scale the column"
         )
     # 0, 1, 2, ... for names is how a data frame without column names is written.
     return ids, matrix, None if names == [str(i) for i in range(matrix.shape[1])] else names

@@ -20,6 +20,7 @@ from spikegcl.config import Config, from_mapping
 from spikegcl.errors import RunError, SpikeGCLError, WriteError
 from spikegcl.files import locked, write_text
 from spikegcl.resume import FOLDER, holds_work
+from spikegcl.settings import toml_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from spikegcl.training import Epoch, Trained
 
 log = logging.getLogger("spikegcl")
+
+
+FLOATS = ("embedding", "predictions")  # what methods that make no codes leave in a run folder, as .npy
 
 
 @dataclass(frozen=True)
@@ -142,7 +146,7 @@ def write_method_run(
         info = {"model": method, "graph": graph.hash}
         Codes(fitted.codes, graph.ids, 1, fitted.bits, info).save(folder / "codes.arrow")
         return
-    for name in ("embedding", "predictions"):
+    for name in FLOATS:
         if (values := getattr(fitted, name)) is not None:
             np.save(folder / f"{name}.npy", values, allow_pickle=False)
     ids = graph.ids if graph.ids.dtype.kind in "iu" else graph.ids.astype(str)
@@ -158,7 +162,7 @@ def _write_common(
         "graph": {"hash": graph.hash, **{key: value for key, value in asdict(source).items() if value is not None}},
     }
     text = "".join(
-        f"[{table}]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items()) + "\n"
+        f"[{table}]\n" + "".join(f"{key} = {toml_value(value)}\n" for key, value in values.items()) + "\n"
         for table, values in tables.items()
     )
     write_text(folder / "config.toml", text + "[settings]\n" + settings.to_toml())
@@ -206,9 +210,14 @@ def open_run(path: Path | str) -> Run:
     try:
         tables = tomllib.loads((path / "config.toml").read_text("utf-8"))
         if "method" in tables["run"]:
+            made = [
+                str(path / name)
+                for name in ("codes.arrow", *(f"{name}.npy" for name in FLOATS))
+                if (path / name).is_file()
+            ]
             raise RunError(
                 f"{path} is a run of {tables['run']['method']}, and this needs one of SpikeGCL; "
-                "its folder has what it made: codes.arrow, embedding.npy or predictions.npy"
+                f"what it made is in {', '.join(made) or 'no file'}"
             )
         place = {key: value for key, value in tables["graph"].items() if key != "hash"}
         run = tables["run"]

@@ -52,8 +52,17 @@ class Settings:
         return dataclasses.replace(self, **changes)
 
     def to_toml(self) -> str:
-        lines = [f"{name} = {json.dumps(value)}" for name, value in dataclasses.asdict(self).items()]
-        return "\n".join(lines) + "\n"
+        return "".join(f"{name} = {toml_value(value)}\n" for name, value in dataclasses.asdict(self).items())
+
+
+def toml_value(value: Any) -> str:
+    """A number, truth value, text or list of them in TOML, which takes JSON's but for surrogates and a bare delete.
+
+    >>> print(toml_value("a 📊 \\x7f"), toml_value([1, True]))
+    "a 📊 \\u007f" [1, true]
+    """
+    text = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return text.encode("utf-8", "replace").decode("utf-8")  # names of files may hold bytes that are no text
 
 
 def _convert(name: str, value: Any, kind: type) -> Any:

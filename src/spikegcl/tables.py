@@ -121,7 +121,9 @@ class Layout:
             for column in self.numeric:
                 if not _is_number(cells[column]):
                     label = repr(self.names[column]) if self.names else column + 1
-                    yield line, f", column {label}: {cells[column]!r} is not a number; correct the line"
+                    wrong = f"{cells[column]!r} is not a number; correct it, or turn a column of text into numbers"
+                    empty = "the cell is empty; fill it in or leave the line out"
+                    yield line, f", column {label}: {wrong if cells[column].strip() else empty}"
                     break
 
 

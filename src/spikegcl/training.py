@@ -14,7 +14,7 @@ import numpy as np
 from spikegcl import world
 from spikegcl.augment import clean_view
 from spikegcl.config import Config, preset
-from spikegcl.errors import LabelError
+from spikegcl.errors import LabelError, TrainingError
 from spikegcl.features import Features
 from spikegcl.inductive import match_columns, training_order
 from spikegcl.memory import reuse_freed_memory
@@ -126,6 +126,10 @@ def train(
             break
         assert objective is not None
         loss, norms = objective.epoch(epoch)
+        if not all(bool(weight.isfinite().all()) for weight in model.parameters()):
+            raise TrainingError(
+                f"training diverged: weights are not finite after epoch {epoch}; lower lr ({config.lr:g})"
+            )
         seconds, accuracy = clock.lap("train"), None
         if judged and split is not None:
             codes = session.embed()

@@ -26,9 +26,9 @@ from sklearn.preprocessing import normalize
 
 from spikegcl import noise
 from spikegcl.baselines import Fitted, Method, Shape
+from spikegcl.baselines.inputs import features_of
 from spikegcl.bits import pack
 from spikegcl.energy import Layer, Operations
-from spikegcl.errors import FeatureError
 from spikegcl.settings import Settings
 from spikegcl.training import Clock
 
@@ -83,9 +83,7 @@ def fit(
 
 def principal_rows(graph: Graph, settings: BANESettings, seed: int) -> Floats:
     """S: U Sigma of R (N x rank). Where nothing is cut, R itself, which differs from S by a rotation that M absorbs."""
-    if graph.features is None:
-        raise FeatureError("the graph has no features; give some, or use spikegcl.structural_features(graph)")
-    features = normalize(graph.features)
+    features = normalize(features_of(graph))
     walk = lazy_walk(graph, settings.gamma)
 
     def smooth(x: Any) -> Any:

@@ -28,7 +28,7 @@ from spikegcl import noise
 from spikegcl.baselines import Fitted, Method, Shape
 from spikegcl.baselines.common import Convolution, Linear, embed, initialise, train_loop
 from spikegcl.baselines.inputs import Inputs, make_inputs
-from spikegcl.energy import Operations, dense_layer
+from spikegcl.energy import Operations, layers_of
 from spikegcl.propagate import Operator, make_operator
 from spikegcl.settings import Settings
 from spikegcl.training import Clock
@@ -195,12 +195,7 @@ def parameters(shape: Shape, settings: BGRLSettings) -> int:
 
 def operations(shape: Shape, settings: BGRLSettings, spikes: tuple[int, ...] = ()) -> Operations:
     widths = _widths(shape.features, settings)
-    return Operations(
-        tuple(
-            dense_layer(f"layer {number}", shape.nodes, shape.entries, *pair)
-            for number, pair in enumerate(pairwise(widths), start=1)
-        )
-    )
+    return Operations(layers_of(widths, shape.nodes, shape.entries))
 
 
 METHOD = Method("bgrl", "BGRL", BGRLSettings, fit, parameters, operations)

@@ -25,9 +25,8 @@ from spikegcl import noise
 from spikegcl.baselines import Fitted, Method, Shape
 from spikegcl.baselines.binary import Binarised, BinaryLinear, Signs, mean_abs, packed
 from spikegcl.baselines.common import fit_classifier
-from spikegcl.baselines.inputs import dropout
-from spikegcl.energy import Operations, binary_layer, dense_layer
-from spikegcl.errors import FeatureError
+from spikegcl.baselines.inputs import dropout, features_of
+from spikegcl.energy import Operations, binary_layer, dense_layer, layers_of
 from spikegcl.propagate import Operator, make_operator, propagate
 from spikegcl.settings import Settings
 from spikegcl.training import Clock
@@ -109,9 +108,7 @@ def make_model(features: int, classes: int, settings: BiGCNSettings, seed: int) 
 
 def binarise_features(graph: Graph, by: str, device: torch.device | str = "cpu") -> Binarised:
     """The features, standardised ``by`` column or by row, in their 1-bit form."""
-    if graph.features is None:
-        raise FeatureError("the graph has no features; give some, or use spikegcl.structural_features(graph)")
-    features = graph.features
+    features = features_of(graph)
     mean = np.asarray(features.mean(0, dtype=np.float64)).ravel()
     square = (features.power(2) if graph.is_sparse else np.square(features, dtype=np.float64)).mean(0)
     deviation = np.sqrt(np.maximum(np.asarray(square).ravel() - mean**2, 0) + COLUMN_EPSILON)
@@ -170,12 +167,7 @@ def operations(shape: Shape, settings: BiGCNSettings, spikes: tuple[int, ...] = 
     nodes, hidden, classes = shape.nodes, settings.hidden, shape.classes
     if settings.variant == "gcn":
         widths = (shape.features, hidden, classes)
-        return Operations(
-            tuple(
-                binary_layer(f"layer {number + 1}", nodes, shape.entries, *widths[number : number + 2])
-                for number in range(2)
-            )
-        )
+        return Operations(layers_of(widths, nodes, shape.entries, binary_layer))
     branches = tuple(
         binary_layer(f"layer {number}, {branch}", nodes, edges, width, hidden)
         for number, width in ((1, shape.features), (2, hidden))

@@ -21,7 +21,7 @@ from spikegcl import noise
 from spikegcl.baselines import Fitted, Method, Shape
 from spikegcl.baselines.common import Convolution, Linear, embed, initialise, train_loop
 from spikegcl.baselines.inputs import Inputs, make_inputs
-from spikegcl.energy import Operations, dense_layer
+from spikegcl.energy import Operations, layers_of
 from spikegcl.propagate import Operator, make_operator
 from spikegcl.settings import Settings
 from spikegcl.training import Clock
@@ -155,12 +155,7 @@ def parameters(shape: Shape, settings: CCASSGSettings) -> int:
 def operations(shape: Shape, settings: CCASSGSettings, spikes: tuple[int, ...] = ()) -> Operations:
     """An MLP moves nothing along edges."""
     widths, entries = _widths(shape.features, settings), shape.entries if settings.encoder == "gcn" else 0
-    return Operations(
-        tuple(
-            dense_layer(f"layer {number + 1}", shape.nodes, entries, *widths[number : number + 2])
-            for number in range(settings.layers)
-        )
-    )
+    return Operations(layers_of(widths, shape.nodes, entries))
 
 
 METHOD = Method("cca-ssg", "CCA-SSG", CCASSGSettings, fit, parameters, operations)

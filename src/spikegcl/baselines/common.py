@@ -26,15 +26,16 @@ if TYPE_CHECKING:
 
 
 class Linear(nn.Module):
-    """x W + b: N x d_in -> N x d_out. Unlike torch's, it also takes the :class:`Inputs` of a view."""
+    """x W + b, or x W: N x d_in -> N x d_out. Unlike torch's, it also takes the :class:`Inputs` of a view."""
 
-    def __init__(self, width_in: int, width_out: int) -> None:
+    def __init__(self, width_in: int, width_out: int, bias: bool = True) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(width_in, width_out))
-        self.bias = nn.Parameter(torch.zeros(width_out))
+        self.bias = nn.Parameter(torch.zeros(width_out)) if bias else None
 
     def forward(self, x: Tensor | Inputs) -> Tensor:
-        return x @ self.weight + self.bias
+        y = x @ self.weight
+        return y if self.bias is None else y + self.bias
 
 
 class Convolution(nn.Module):
@@ -87,6 +88,19 @@ class Validated(NamedTuple):
 
     accuracy: float
     loss: float
+
+    @classmethod
+    def of(cls, logits: Tensor, truth: Tensor) -> Validated:
+        accuracy = (logits.argmax(1) == truth).float().mean()
+        return cls(float(accuracy), float(nn.functional.cross_entropy(logits, truth)))
+
+
+def labels_of(graph: Graph, split: Split | None, device: torch.device) -> tuple[Split, Tensor, Tensor]:
+    """What a supervised method needs: the split, and the labels of its training and validation nodes."""
+    if graph.labels is None or split is None:
+        raise LabelError("a supervised method needs labels and a split; give --labels, or choose another method")
+    targets, truth = (torch.from_numpy(graph.labels[part]).to(device) for part in (split.train, split.val))
+    return split, targets, truth
 
 
 class Outcome(NamedTuple):
@@ -178,18 +192,14 @@ def fit_classifier(
     ``forward(epoch)`` gives logits (N x C) of the training pass of that epoch, ``forward(None)`` those without
     dropout, for predictions. ``loss`` takes logits and labels of the training nodes.
     """
-    if graph.labels is None or split is None:
-        raise LabelError("a supervised method needs labels and a split; give --labels, or choose another method")
     device = next(module.parameters()).device
+    split, targets, truth = labels_of(graph, split, device)
     train, val = (torch.from_numpy(part).to(device) for part in (split.train, split.val))
-    targets, truth = (torch.from_numpy(graph.labels[part]).to(device) for part in (split.train, split.val))
 
     @torch.no_grad()
     def validate() -> Validated:
         module.eval()
-        logits = forward(None)[val]
-        accuracy = (logits.argmax(1) == truth).float().mean()
-        return Validated(float(accuracy), float(nn.functional.cross_entropy(logits, truth)))
+        return Validated.of(forward(None)[val], truth)
 
     outcome = train_loop(
         module, optimiser, lambda epoch: loss(forward(epoch)[train], targets), epochs=epochs, clock=clock,

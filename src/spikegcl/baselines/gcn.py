@@ -17,7 +17,7 @@ from spikegcl import noise
 from spikegcl.baselines import Fitted, Method, Shape
 from spikegcl.baselines.common import Convolution, fit_classifier, initialise
 from spikegcl.baselines.inputs import Inputs, dropout, make_inputs
-from spikegcl.energy import Operations, dense_layer
+from spikegcl.energy import Operations, layers_of
 from spikegcl.propagate import Operator, make_operator
 from spikegcl.settings import Settings
 from spikegcl.training import Clock
@@ -92,12 +92,7 @@ def parameters(shape: Shape, settings: GCNSettings) -> int:
 
 def operations(shape: Shape, settings: GCNSettings, spikes: tuple[int, ...] = ()) -> Operations:
     widths = (shape.features, settings.hidden, shape.classes)
-    return Operations(
-        tuple(
-            dense_layer(f"layer {number + 1}", shape.nodes, shape.entries, *widths[number : number + 2])
-            for number in range(2)
-        )
-    )
+    return Operations(layers_of(widths, shape.nodes, shape.entries))
 
 
 METHOD = Method("gcn", "GCN", GCNSettings, fit, parameters, operations, unsupervised=False)

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -25,7 +24,7 @@ from spikegcl import noise
 from spikegcl.baselines import Fitted, Method, Shape
 from spikegcl.baselines.common import Convolution, Linear, embed, initialise, train_loop
 from spikegcl.baselines.inputs import Inputs, make_inputs
-from spikegcl.energy import Operations, dense_layer
+from spikegcl.energy import Operations, layers_of
 from spikegcl.propagate import Operator, make_operator
 from spikegcl.settings import Settings
 from spikegcl.training import Clock
@@ -189,12 +188,7 @@ def parameters(shape: Shape, settings: GRACESettings) -> int:
 
 def operations(shape: Shape, settings: GRACESettings, spikes: tuple[int, ...] = ()) -> Operations:
     widths = (shape.features, 2 * settings.hidden, settings.hidden)
-    return Operations(
-        tuple(
-            dense_layer(f"layer {number}", shape.nodes, shape.entries, *pair)
-            for number, pair in enumerate(pairwise(widths), start=1)
-        )
-    )
+    return Operations(layers_of(widths, shape.nodes, shape.entries))
 
 
 METHOD = Method("grace", "GRACE", GRACESettings, fit, parameters, operations)

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from spikegcl import noise
 from spikegcl.baselines import Fitted, Method, Shape
-from spikegcl.baselines.common import initialise
+from spikegcl.baselines.common import Linear, initialise
 from spikegcl.baselines.inputs import Inputs, dropout, features_of, wrap
 from spikegcl.baselines.spiking import Pass, count_layers, count_spikes, fit_spiking
 from spikegcl.energy import Layer, Operations
@@ -88,19 +88,6 @@ def mean_rows(rows: NDArray[np.int64], total: int, device: torch.device | str) -
     number, count = rows.shape
     values = np.full(rows.size, 1 / count, np.float32)
     return wrap(sp.csr_array((values, rows.ravel(), np.arange(0, rows.size + 1, count)), (number, total)), device)
-
-
-class Linear(nn.Module):
-    """x W + b for a tensor or :class:`Inputs`; b may be left out."""
-
-    def __init__(self, width_in: int, width_out: int, bias: bool) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(width_in, width_out))
-        self.bias = nn.Parameter(torch.zeros(width_out)) if bias else None
-
-    def forward(self, x: Tensor | Inputs) -> Tensor:
-        y = x @ self.weight
-        return y if self.bias is None else y + self.bias
 
 
 class SpikeNet(nn.Module):

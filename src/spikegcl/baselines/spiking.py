@@ -14,9 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from spikegcl.baselines import Fitted
-from spikegcl.baselines.common import Validated, train_loop
+from spikegcl.baselines.common import Validated, labels_of, train_loop
 from spikegcl.energy import Layer, Operations
-from spikegcl.errors import LabelError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -78,18 +77,13 @@ def fit_spiking(
     of that epoch, ``forward(prepared, None)`` the one without dropout. The last pass takes ``block`` nodes at a time
     (default: all). ``layers`` are the operations of a pass over the whole graph, to which its spikes are added.
     """
-    if graph.labels is None or split is None:
-        raise LabelError("a supervised method needs labels and a split; give --labels, or choose another method")
-    device = next(model.parameters()).device
+    split, targets, truth = labels_of(graph, split, next(model.parameters()).device)
     train, val = prepare(split.train), prepare(split.val)
-    targets, truth = (torch.from_numpy(graph.labels[part]).to(device) for part in (split.train, split.val))
 
     @torch.no_grad()
     def validate() -> Validated:
         model.eval()
-        logits = forward(val, None).logits
-        accuracy = (logits.argmax(1) == truth).float().mean()
-        return Validated(float(accuracy), float(nn.functional.cross_entropy(logits, truth)))
+        return Validated.of(forward(val, None).logits, truth)
 
     outcome = train_loop(
         model, optimiser, lambda epoch: loss(forward(train, epoch).logits, targets), epochs=epochs, clock=clock,

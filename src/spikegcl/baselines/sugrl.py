@@ -28,7 +28,7 @@ from spikegcl import noise
 from spikegcl.baselines import Fitted, Method, Shape
 from spikegcl.baselines.common import Linear, embed, initialise, train_loop
 from spikegcl.baselines.inputs import Inputs, dropout, make_inputs
-from spikegcl.energy import Layer, Operations, dense_layer
+from spikegcl.energy import Layer, Operations, layers_of
 from spikegcl.propagate import Operator, make_operator, propagate
 from spikegcl.settings import Settings
 from spikegcl.training import Clock
@@ -164,10 +164,7 @@ def parameters(shape: Shape, settings: SUGRLSettings) -> int:
 def operations(shape: Shape, settings: SUGRLSettings, spikes: tuple[int, ...] = ()) -> Operations:
     """Products of the MLP; only its output travels along the edges."""
     widths = _widths(shape.features, settings)
-    layers = [
-        dense_layer(f"layer {number + 1}", shape.nodes, 0, *widths[number : number + 2])
-        for number in range(len(widths) - 1)
-    ]
+    layers = layers_of(widths, shape.nodes, 0)
     return Operations((*layers, Layer("propagation", aggregation=shape.entries * settings.embedding)))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import asdict
 from typing import Annotated
@@ -9,6 +10,7 @@ from typing import Annotated
 import typer
 
 from spikegcl.commands.common import PRESET_HELP, DataRoot, Features, Json, console, load, table, with_settings
+from spikegcl.errors import PresetMissingError
 
 
 def estimate(
@@ -30,7 +32,8 @@ def estimate(
     # Settings are checked and the machine is probed before the graph is in memory, so that the size of the process
     # then is that of the libraries alone.
     pairs = [*(settings or []), *([] if bits is None else [f"bits={bits}"])]
-    with_settings(find_preset("default", graph), pairs)
+    with contextlib.suppress(PresetMissingError):  # it may know the graph by the name it gets when it is read
+        with_settings(find_preset(preset, graph), pairs)
     machine = probe_machine()
     loaded, _ = load(graph, features, None, None, data_root)
     expected = estimate_training(loaded, with_settings(find_preset(preset, loaded.name), pairs), machine)

@@ -75,7 +75,7 @@ def probe(
     if by_labels := [task for task in BY_LABELS if task in chosen]:
         judged = _with_labels(graph, codes, labels, split)
         results = _judge(codes.packed, codes.bits, judged, by_labels, probe, range(seeds))
-        for floor, packed in _floors(opened, codes.bits, data_root).items() if floors and opened else ():
+        for floor, packed in _floors(opened, graph, codes.bits, data_root).items() if floors and opened else ():
             below = _judge(packed, codes.bits, judged, by_labels, probe, range(seeds))
             for task in by_labels:
                 results[task].setdefault("floors", {})[floor] = below[task]
@@ -127,12 +127,17 @@ def _read_again(run: Run, codes: Codes, data_root: Path | None) -> Graph | None:
     return graph
 
 
-def _floors(run: Run, bits: int, data_root: Path | None) -> dict[str, Packed]:
-    """Codes without learning at the bits of a run, by name; none where its graph is not what it was."""
+def _floors(run: Run, graph: Graph | None, bits: int, data_root: Path | None) -> dict[str, Packed]:
+    """Codes without learning at the bits of a run, by name; none where its graph is not what it was.
+
+    ``graph`` is that of the run, if it has been read already.
+    """
     from spikegcl import floors
+    from spikegcl.structural import structural_features
 
     try:
-        graph = load_source(run.source, data_root)
+        graph = graph or load_source(run.source, data_root)
+        graph = structural_features(graph) if graph.features is None else graph
     except SpikeGCLError as error:
         log.warning("floors skipped: %s", error)
         return {}

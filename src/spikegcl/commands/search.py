@@ -62,8 +62,8 @@ def _open(path: Path) -> Codes | Shards:
     from spikegcl.runs import open_run
     from spikegcl.shards import open_shards
 
-    if path.is_dir():
-        return open_run(path).codes()
+    if path.is_dir():  # the codes of any method; without any, the run says what it has
+        return open_codes(path / "codes.arrow") if (path / "codes.arrow").is_file() else open_run(path).codes()
     return open_shards(path) if path.suffix == ".json" else open_codes(path)
 
 

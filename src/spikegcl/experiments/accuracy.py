@@ -81,7 +81,8 @@ def draw(name: str, printed_in: str, title: str, choice: Choice, rows: Rows) -> 
         lines.append([heading, *("x" if mark in marks else "" for mark in "USB"), *texts])
     notes = [
         CELL_NOTE,
-        f"Supervised methods have no such floor; beside them stands a random projection to {FLOOR_BITS} bits.",
+        "Supervised methods have no such floor; beside them stands a random projection to "
+        f"{FLOOR_BITS} bits where it has been run.",
         f"Probe of embeddings and codes: {choice.probe}; supervised methods predict by themselves. "
         "U unsupervised, S spiking, B binary.",
         "No method: it is not written here. No data: its features are not available here.",

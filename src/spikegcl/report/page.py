@@ -23,6 +23,10 @@ ID_LENGTH = 80  # of an id as shown: ids may be whole addresses
 TABLE_ROWS = 64  # of the numbers under a figure
 # What the default of a setting means where its value does not say.
 DEFAULTS = {"steps": "from the graph", "threshold": "calibrated"}
+_LOSSES = {
+    "margin": "Margin ranking loss of an epoch, mean over steps.",
+    "clusters": "Cross-entropy of predicted clusters, mean over an epoch.",
+}
 RULES = {
     "paper-spikes": "the spikes fired and nothing else, as in the paper's table",
     "paper-full": "the spikes, and one multiply-accumulate per feature and step for encoding, the paper's formula",
@@ -143,8 +147,10 @@ def _untrained_note(config: Config) -> str:
 
 
 def _objective(config: Config) -> str:
-    if _is_fitted(config):
-        return "spikes predict soft clusters of the components" if config.epochs else "none: no gradients"
+    if _is_fitted(config) and not config.epochs:
+        return "none: no gradients"
+    if config.objective == "clusters":
+        return "spikes predict soft clusters of the components"
     return f"margin {config.margin:g}, {percent(config.edge_drop, 0)} of edges dropped in the corrupted view"
 
 
@@ -279,7 +285,7 @@ def _training(facts: Facts) -> list[Figure]:
     loss = Figure(
         "Loss",
         figures.history(points, "loss", "loss"),
-        "Margin ranking loss of an epoch, mean over steps.",
+        _LOSSES[facts.config.objective],
         (),
         ("epoch", "loss", "seconds"),
         tuple((str(point["epoch"]), f"{point['loss']:.4f}", f"{point['seconds']:.2f}") for point in shown),
