@@ -79,8 +79,9 @@ def test_operations_of_a_pass(graph, encoder, channels, moved):
     assert operations.spikes == sum(operations.spikes_per_step) == neuron.spikes
 
 
-def test_components_cost_the_same_whoever_reads_them(graph):
+def test_components_cost_the_same_whoever_reads_them():
     """The lengths of rows are propagated too, and every step encodes each component once."""
+    graph = load_dataset("sbm:nodes=120,classes=3,num_features=20,homophily=1,signal=1")  # alike: it is propagated
     compact, other = preset("compact", "").replace(bits=64), find_method("ppr-itq")
     model = train(graph, compact).model
     lengths, components, first, _ = measure(model, graph).layers

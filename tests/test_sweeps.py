@@ -57,7 +57,7 @@ def test_time_steps_have_a_curve_for_every_method_and_four_panels(rows, tmp_path
     assert first["test accuracy (%)"] == pytest.approx(80.5)
     assert first["untrained (%)"] == pytest.approx(75)
     assert (first["peak memory (GB)"], first["energy, all-ops (mJ)"]) == pytest.approx((0.5, 3e-3))
-    assert table.lines[0][4] == "80.5 ± 0.71"
+    assert table.lines[0][4] == "80.50 ± 0.71"
     pytest.importorskip("matplotlib")
     assert len(write_drawings(drawings, tmp_path)) == 3 + 2 * 2
 
