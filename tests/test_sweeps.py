@@ -62,6 +62,12 @@ def test_time_steps_have_a_curve_for_every_method_and_four_panels(rows, tmp_path
     assert len(write_drawings(drawings, tmp_path)) == 3 + 2 * 2
 
 
+def test_times_are_those_of_the_fastest_seed():
+    results = [{"seconds": {"train": seconds}} for seconds in (3.0, 1.0, 2.0)]
+    assert time_steps.SECONDS.values(results) == [1.0]
+    assert time_steps.SECONDS.values([]) == []
+
+
 def test_the_grid_of_time_steps_is_the_papers():
     cells = time_steps.cells(Choice(seeds=1))
     assert len(cells) == 5 * 4 * 6

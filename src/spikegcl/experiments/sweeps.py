@@ -21,13 +21,18 @@ Curves = dict[tuple[str, str], Curve]  # by dataset and series
 
 
 class Metric(NamedTuple):
-    """A number of a result: heading of its column and axis, with the unit, and how it is read (None: not there)."""
+    """A number of a result: heading of its column and axis, with the unit, and how it is read (None: not there).
+
+    Of ``least`` the smallest over the seeds counts: whatever else a machine does makes a training longer, never shorter.
+    """
 
     heading: str
     read: Callable[[dict[str, Any]], float | None]
+    least: bool = False
 
     def values(self, results: Sequence[dict[str, Any]]) -> list[float]:
-        return [value for value in map(self.read, results) if value is not None]
+        found = [value for value in map(self.read, results) if value is not None]
+        return [min(found)] if self.least and found else found
 
 
 def _untrained(result: dict[str, Any]) -> float | None:
@@ -85,8 +90,8 @@ def curve_table(
             means = {metric.heading: metric.values(results) for metric in metrics}
             spreads = {heading: spread(values) if values else None for heading, values in means.items()}
             texts = [
-                "" if one is None else measured(one["mean"], one["std"] if len(results) > 1 else None)
-                for one in spreads.values()
+                "" if one is None else measured(one["mean"], one["std"] if len(means[heading]) > 1 else None)
+                for heading, one in spreads.items()
             ]
             lines.append([*key, f"{place:g}", str(len(results)), *texts])
             record: dict[str, Any] = {**dict(zip(headings, (*key, place), strict=True)), "seeds": len(results)}
