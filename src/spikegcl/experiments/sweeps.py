@@ -23,7 +23,7 @@ Curves = dict[tuple[str, str], Curve]  # by dataset and series
 class Metric(NamedTuple):
     """A number of a result: heading of its column and axis, with the unit, and how it is read (None: not there).
 
-    Of ``least`` the smallest over the seeds counts: whatever else a machine does makes a training longer, never shorter.
+    Of ``least`` the smallest over the seeds counts: other work of a machine makes a training longer, never shorter.
     """
 
     heading: str

@@ -51,7 +51,8 @@ def draw(choice: Choice, rows: Rows) -> list[Table | Figure]:
     curves = curves_of(partial(_cells_of, choice), with_chosen(GRAPHS, choice.datasets), METHODS, rows)
     notes = [
         "Memory is the largest resident size of a process that did nothing else; training time is that of the fastest "
-        "seed, without evaluation where a method trains without labels. Energy by the rules of docs/energy.md; figures show paper-spikes.",
+        "seed, without evaluation where a method trains without labels.",
+        "Energy by the rules of docs/energy.md; figures show paper-spikes.",
         "Everything but the number of steps is as in the preset.",
     ]
     metrics = (ACCURACY, UNTRAINED, SECONDS, MEMORY, *ENERGIES.values())
