@@ -96,7 +96,7 @@ def choose_propagation(graph: Graph, features: ScaledRows) -> Propagation:
     for _ in range(2):  # lengths and means again: the one moves the other
         values *= inverse_of(np.sqrt(square_lengths(values)))[:, None]
         values -= column_sums(values) / np.float32(len(values))
-    squares = len(graph.indices) if graph.weights is None else float(np.square(graph.weights, dtype=np.float64).sum())
+    squares = len(graph.indices) if graph.weights is None else float(np.vdot(graph.weights, graph.weights))
     chance = np.sqrt(2 * squares) * np.linalg.norm(values.T @ values / np.float32(len(values)))
     return PPR if likeness(graph, values) > CHANCE * chance else OWN
 
