@@ -445,25 +445,38 @@ def test_the_printed_density_row_belongs_to_other_graphs(rows):
 
 
 def test_every_printed_cell_of_the_efficiency_tables_gets_a_verdict(rows):
-    parameters, energy = find_experiment("efficiency").draw(Choice(), rows)
+    parameters, energy, spikes = find_experiment("efficiency").draw(Choice(data_root=rows.path.parent), rows)
     assert (len(parameters.records), len(energy.records)) == (87, 90)
     kinds = {re.sub(r" by .*", "", record["verdict"]) for table in (parameters, energy) for record in table.records}
-    assert kinds <= {"equal", "rounding", "differs", "no rule found", "not computed"}
+    assert kinds == {"equal", "rounding", "differs", "no rule found", "features not available here"}
+    assert len(spikes.records) == 9 and all(0 < record["rate needed (%)"] < 100 for record in spikes.records)
     verdicts = {(r["method"], r["dataset"]): r["verdict"] for r in parameters.records}
     assert verdicts["average-gcl", "computers"] == "equal"
     assert verdicts["average-gcl", "physics"].startswith("differs by -0.2")  # 3897.7 is printed as 3906.0
+
+
+def test_printed_rows_that_no_settings_give_follow_from_formulas(rows):
+    parameters, energy, _ = find_experiment("efficiency").draw(Choice(), rows)
+    by = {(r["method"], r["dataset"]): r for r in energy.records}
+    assert by["sugrl", "physics"]["verdict"] == "equal" and by["sugrl", "physics"]["by"] == "256 N d + 128 E"
+    assert by["cca-ssg", "computers"]["by"].startswith("all-ops")  # 17.8 has the printed digits, 16.6 is closer
+    assert by["dgi", "physics"]["verdict"] == "no rule found"
+    sizes = {r["dataset"]: r["verdict"] for r in parameters.records if r["method"] == "spikegcl"}
+    assert len(sizes) == 6 and set(sizes.values()) == {"equal"}
 
 
 def test_energies_of_spiking_methods_are_means_over_trained_rows(rows):
     choice = Choice()
     cell = accuracy.accuracy_cell("spikegcl", "computers", choice)
     for seed, joules in enumerate((0.030e-3, 0.046e-3)):
-        write_row(rows, cell, {"energy": {"paper-spikes": joules, "paper-full": 1.2e-3, "all-ops": 15e-3}}, seed)
-    energy = find_experiment("efficiency").draw(choice, rows)[1]
+        prices = {"paper-spikes": joules, "paper-full": 1.2e-3, "all-ops": 15e-3}
+        write_row(rows, cell, {"energy": prices, "firing_rate": 0.25 + 0.5 * seed}, seed)
+    _, energy, spikes = find_experiment("efficiency").draw(choice, rows)
     entries = [r for r in energy.records if (r["method"], r["dataset"]) == ("spikegcl", "computers")]
     assert [(r["printed"], r["verdict"]) for r in entries] == [("0.03", "equal"), ("0.038", "equal")]
-    assert entries[0]["nearest"] == "paper-spikes, paper"
+    assert entries[0]["by"] == "paper-spikes, paper"
     assert entries[0]["paper-spikes"] == pytest.approx(0.038)
+    assert spikes.records[0]["rate (%)"] == pytest.approx(50)
 
 
 def test_only_spiking_methods_are_trained_for_the_efficiency_tables():

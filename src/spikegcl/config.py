@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from dataclasses import dataclass
-from importlib import resources
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from spikegcl.errors import ConfigError, PresetMissingError
+from spikegcl.errors import ConfigError
 from spikegcl.settings import Settings
 
 if TYPE_CHECKING:
@@ -153,7 +151,8 @@ def preset(name: str, dataset: str) -> Config:
     """A shipped setting.
 
     ``compact``, also called ``default``, and ``contrastive`` (the paper's model and objective, sized by the graph) are
-    for any graph; ``paper`` has the published settings of the paper's datasets.
+    for any graph; ``paper`` has the published settings of the paper's datasets, ``paper-parameters`` the sizes whose
+    parameter counts it prints.
 
     >>> preset("paper", "photo").steps
     15
@@ -162,16 +161,7 @@ def preset(name: str, dataset: str) -> Config:
         return from_mapping(COMPACT)
     if name == "contrastive":
         return Config()
-    if name != "paper":
-        raise PresetMissingError(f"unknown preset {name!r}; choose compact, contrastive or paper")
-    tables = tomllib.loads((resources.files("spikegcl") / "presets" / "paper.toml").read_text("utf-8"))
-    if dataset not in tables:
-        known = ", ".join(key for key in tables if key != "all")
-        raise PresetMissingError(
-            f"the paper has no settings for {dataset!r}, only for {known}; "
-            "use contrastive (the same model on any graph) or compact"
-        )
-    return from_mapping({**tables["all"], **tables[dataset]})
+    return Config.shipped("spikegcl", name, dataset, any_graph=("compact", "contrastive"))
 
 
 def fit_to_graph(config: Config, graph: Graph) -> Config:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import tomllib
 from dataclasses import dataclass
+from importlib import resources
 from typing import Any, ClassVar, Self, get_type_hints
 
-from spikegcl.errors import ConfigError
+from spikegcl.errors import ConfigError, PresetMissingError
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,25 @@ class Settings:
                 raise ConfigError(f"unknown setting {name!r}; known are {', '.join(kinds)}")
             changes[name] = _convert(name, value, kinds[name])
         return dataclasses.replace(self, **changes)
+
+    @classmethod
+    def shipped(cls, method: str, preset: str, dataset: str, any_graph: tuple[str, ...] = ("default",)) -> Self:
+        """The settings of presets/<method>.toml for a dataset; ``any_graph`` are the presets that need no such table.
+
+        Tables are called [preset.dataset]; [preset.all] holds what the datasets share, and ``base`` in [preset] names
+        another preset of which only some values are changed.
+        """
+        file = resources.files("spikegcl") / "presets" / f"{method}.toml"
+        tables = tomllib.loads(file.read_text("utf-8")) if file.is_file() else {}
+        if preset not in tables:
+            known = ", ".join((*any_graph, *tables))
+            raise PresetMissingError(f"{method} has no preset {preset!r}; choose one of {known}")
+        named = tables[preset]
+        if dataset not in named:
+            known, use = ", ".join(key for key in named if key not in ("all", "base")), " or ".join(any_graph)
+            raise PresetMissingError(f"preset {preset!r} of {method} has no {dataset!r}, only {known}; use {use}")
+        start = cls.shipped(method, named["base"], dataset) if "base" in named else cls()
+        return start.replace(**{**named.get("all", {}), **named[dataset]})
 
     def to_toml(self) -> str:
         return "".join(f"{name} = {toml_value(value)}\n" for name, value in dataclasses.asdict(self).items())

@@ -7,12 +7,10 @@ in one file of this package, which is loaded when its name is asked for. docs/ad
 from __future__ import annotations
 
 import importlib
-import tomllib
 from dataclasses import dataclass, field
-from importlib import resources
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from spikegcl.errors import ConfigError, PresetMissingError
+from spikegcl.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -160,26 +158,12 @@ class Method:
     revision: int = 1
 
     def settings_for(self, preset: str = "default", dataset: str = "") -> Any:
-        """``default``: any graph. ``paper`` and others: the tables of presets/<name>.toml for that dataset.
-
-        Tables are called [preset.dataset]; [preset.all] holds what the datasets share, and ``base`` in [preset] names
-        another preset of which only some values are changed.
-        """
+        """``default``: any graph. ``paper`` and others: the tables of presets/<name>.toml for that dataset."""
         if self.preset is not None:
             return self.preset(preset, dataset)
         if preset == "default":
             return self.settings()
-        file = resources.files("spikegcl") / "presets" / f"{self.name.removesuffix(SIGN)}.toml"
-        tables = tomllib.loads(file.read_text("utf-8")) if file.is_file() else {}
-        if preset not in tables:
-            known = ", ".join(("default", *tables))
-            raise PresetMissingError(f"{self.name} has no preset {preset!r}; choose one of {known}")
-        named = tables[preset]
-        if dataset not in named:
-            known = ", ".join(key for key in named if key not in ("all", "base"))
-            raise PresetMissingError(f"preset {preset!r} of {self.name} has no {dataset!r}, only {known}; use default")
-        start = self.settings_for(named["base"], dataset) if "base" in named else self.settings()
-        return start.replace(**{**named.get("all", {}), **named[dataset]})
+        return self.settings.shipped(self.name.removesuffix(SIGN), preset, dataset)
 
 
 def register(method: Method) -> Method:
