@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 import spikegcl
 from spikegcl import floors, world
@@ -94,7 +95,7 @@ def run_seed(
             for name, floor in floors_of(method, fitted, graph, seed, device)
         }
     seconds = {name: fitted.seconds[name] + clock.seconds["probe"] * (name == "probe") for name in fitted.seconds}
-    row |= {"seconds": seconds, "peak_mb": peak_mb(), "versions": versions()}
+    row |= {"seconds": seconds, "threads": torch.get_num_threads(), "peak_mb": peak_mb(), "versions": versions()}
     return Judged(fitted, row)
 
 
@@ -182,8 +183,6 @@ def spread(values: Iterable[float]) -> dict[str, float]:
 @functools.cache
 def versions() -> dict[str, str]:
     """Versions a number depends on, and the commit when run from a checkout."""
-    import torch
-
     here = Path(__file__).parent
 
     def git(*command: str) -> str:

@@ -25,7 +25,7 @@ class Rows:
     ``cell``     the hash of the cell; ``seed``, ``measure``, ``dataset``, ``method``, ``preset``, ``settings``,
                  ``options``, ``quick`` and ``revision`` are the cell itself, ``versions`` what ran it
     ``status``   done, failed (it raised or died) or stopped (it would have exceeded a budget)
-    ``minutes``  how long its process ran
+    ``minutes``  how long its process ran, with ``threads`` of its own
     ``result``   of a done cell: what the measure returned
     ``reason``   of a failed or stopped one; ``estimate_minutes`` what it would have taken, where that is known
     ===========  ==============================================================================================
@@ -33,18 +33,18 @@ class Rows:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._rows: dict[tuple[str, int], dict[str, Any]] = {}
+        self._rows: dict[str, dict[int, dict[str, Any]]] = {}  # by cell, then by seed
         text = path.read_text("utf-8", errors="replace") if path.exists() else ""
         for number, line in enumerate(text.splitlines(), 1):
             try:
                 row = json.loads(line)
-                self._rows[row["cell"], row["seed"]] = row
+                self._keep(row)
             except (json.JSONDecodeError, KeyError, TypeError):
                 log.warning("line %d of %s is no whole row; its cell counts as not run", number, path)
 
     def append(self, row: dict[str, Any]) -> None:
         """Add a row and wait until the disk has it. One write, so that processes may share the file."""
-        self._rows[row["cell"], row["seed"]] = row
+        self._keep(row)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a+b", buffering=0) as file:
             file.write(b"" if _ends_in_newline(file.fileno()) else b"\n")
@@ -53,7 +53,7 @@ class Rows:
 
     def find(self, cell: Cell) -> list[dict[str, Any]]:
         """The rows of a cell, whatever became of them, by seed."""
-        return [self._rows[key] for key in sorted(key for key in self._rows if key[0] == cell.hash)]
+        return [row for _, row in sorted(self._rows.get(cell.hash, {}).items())]
 
     def results(self, cell: Cell) -> list[dict[str, Any]]:
         """What was measured, by seed."""
@@ -61,16 +61,20 @@ class Rows:
 
     def status(self, cell: Cell) -> str | None:
         """What became of the cell; None if it is to be run. If another seed was stopped, this one counts as stopped."""
-        if row := self._rows.get((cell.hash, cell.seed)):
-            return str(row["status"])
-        return STOPPED if any(row["status"] == STOPPED for row in self.find(cell)) else None
+        rows = self._rows.get(cell.hash, {})
+        if cell.seed in rows:
+            return str(rows[cell.seed]["status"])
+        return STOPPED if any(row["status"] == STOPPED for row in rows.values()) else None
 
     def forget(self, cells: Iterable[Cell], *, done: bool) -> None:
         """Treat these cells as not run: those that failed or were stopped, and with ``done`` all. The file stays."""
         for cell in cells:
             for row in self.find(cell):
                 if row["status"] == STOPPED or (row["seed"] == cell.seed and (done or row["status"] == FAILED)):
-                    del self._rows[row["cell"], row["seed"]]
+                    del self._rows[row["cell"]][row["seed"]]
+
+    def _keep(self, row: dict[str, Any]) -> None:
+        self._rows.setdefault(row["cell"], {})[row["seed"]] = row
 
 
 def _ends_in_newline(descriptor: int) -> bool:

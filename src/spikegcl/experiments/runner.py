@@ -82,7 +82,7 @@ def run_cells(
             for process in list(running):
                 if outcome := process.outcome(budget):
                     running.remove(process)
-                    row = _describe(process.cell) | {"minutes": process.minutes} | outcome
+                    row = _describe(process.cell) | {"threads": threads, "minutes": process.minutes} | outcome
                     rows.append(row)
                     monitor.ended(process.cell, row)
                 elif time.monotonic() > deadline:
