@@ -143,7 +143,8 @@ def signs(
         count: judge(Fitted(fitted.settings, codes=code, bits=count), graph, split, probe, cell.seed)
         for count, code in codes.items()
     }
-    return {"dimensions": fitted.embedding.shape[1], "points": points, "seconds": fitted.seconds}
+    facts = {"split": split.hash, "config": fitted.settings.hash, "dimensions": fitted.embedding.shape[1]}
+    return {**facts, "points": points, "seconds": fitted.seconds}
 
 
 def _settings(cell: Cell) -> Settings:
