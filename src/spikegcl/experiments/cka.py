@@ -8,6 +8,7 @@ import numpy as np
 
 from spikegcl.experiments import Cell, Choice, Experiment, among, measures, method_cell, with_chosen
 from spikegcl.experiments.drawings import Figure, plain_table
+from spikegcl.protocol import spread
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -38,28 +39,38 @@ def draw(choice: Choice, rows: Rows) -> list[Table | Figure]:
     figures = []
     for dataset in with_chosen(GRAPHS, choice.datasets):
         if results := rows.results(cka_cell(dataset, choice)):
-            means = {name: np.mean([result["cka"][name] for result in results], axis=0) for name in ENCODERS}
-            records += [_record(dataset, name, matrix, len(results)) for name, matrix in means.items()]
-            figures.append(_figure(dataset, means))
+            matrices = {name: np.array([result["cka"][name] for result in results]) for name in ENCODERS}
+            records += [_record(dataset, name, of_seeds) for name, of_seeds in matrices.items()]
+            figures.append(_figure(dataset, {name: of_seeds.mean(0) for name, of_seeds in matrices.items()}))
     notes = [
         "Linear CKA, mean over seeds: 'own step' between a feature group and the spikes of the step that reads it.",
-        "'own step first' is the share of groups that are most like the spikes of their own step.",
+        "'own step first' is the share of groups that are most like the spikes of their own step, 'own group first' "
+        "that of steps whose spikes are most like their own group; 'std' is over seeds.",
         "The graph mixes the features of neighbours, and columns of different groups are related: neither is learned.",
     ]
     return [plain_table("cka", TITLE, records, notes), *figures]
 
 
-def _record(dataset: str, encoder: str, matrix: NDArray[np.float64], seeds: int) -> dict[str, Any]:
-    own = np.eye(len(matrix), dtype=bool)
-    return {
+def _record(dataset: str, encoder: str, matrices: NDArray[np.float64]) -> dict[str, Any]:
+    """Of CKA between groups (rows) and steps (columns), seeds x T x T."""
+    seeds, steps, _ = matrices.shape
+    own = np.eye(steps, dtype=bool)
+    firsts = {
+        "own step first (%)": matrices.argmax(2) == np.arange(steps),
+        "own group first (%)": matrices.argmax(1) == np.arange(steps),
+    }
+    record = {
         "dataset": dataset,
         "encoder": encoder,
         "seeds": seeds,
-        "steps": len(matrix),
-        "own step": float(matrix[own].mean()),
-        "other steps": float(matrix[~own].mean()) if len(matrix) > 1 else None,
-        "own step first (%)": 100 * float((matrix.argmax(1) == np.arange(len(matrix))).mean()),
+        "steps": steps,
+        "own step": float(matrices[:, own].mean()),
+        "other steps": float(matrices[:, ~own].mean()) if steps > 1 else None,
     }
+    for heading, first in firsts.items():
+        shares = spread(100 * first.mean(1))
+        record |= {heading: shares["mean"], heading.replace("(%)", "std"): shares["std"]}
+    return record
 
 
 def _figure(dataset: str, matrices: dict[str, NDArray[np.float64]]) -> Figure:

@@ -21,6 +21,7 @@ METHODS = ("spikegcl", "dgi", "grace", "ggd", "cca-ssg", "bgrl", "sugrl")
 GRAPHS = ("computers",)
 EPOCHS = (0, 1, 2, 5, 10, 20, 50, 100)
 QUICK_EPOCHS = (0, 1, 5)
+FLOOR = "spikegcl, untrained"
 
 
 def cells(choice: Choice) -> list[Cell]:
@@ -59,6 +60,9 @@ def _figure(dataset: str, curves: dict[str, Curve]) -> Figure:
             name: {float(places.index(epochs)): ACCURACY.values(results) for epochs, results in points.items()}
             for name, points in curves.items()
         }
+        if "spikegcl" in curves:
+            floor = {place: UNTRAINED.values(results) for place, results in curves["spikegcl"].items()}
+            by_epochs[FLOOR] = {float(places.index(place)): values for place, values in floor.items() if values}
         by_seconds = {
             name: {
                 spread(SECONDS.values(results))["mean"]: ACCURACY.values(results)
@@ -67,7 +71,7 @@ def _figure(dataset: str, curves: dict[str, Curve]) -> Figure:
             }
             for name, points in curves.items()
         }
-        plot_curves(above, by_epochs)
+        plot_curves(above, by_epochs, lambda name: "--" if name == FLOOR else "-")
         plot_curves(below, by_seconds)
         above.set_xticks(range(len(places)), [f"{epochs:g}" for epochs in places])
         above.set_xlabel("epochs")
@@ -79,9 +83,9 @@ def _figure(dataset: str, curves: dict[str, Curve]) -> Figure:
         for axes in (above, below):
             axes.set_ylabel("test accuracy (%)")
         above.set_title(dataset)
-        canvas.legend(*above.get_legend_handles_labels(), loc="outside lower center", ncols=4)
+        canvas.legend(*above.get_legend_handles_labels(), loc="outside lower center", ncols=3)
 
-    return Figure(f"convergence-{dataset}", paint, (3.4, 4.0))
+    return Figure(f"convergence-{dataset}", paint, (3.4, 4.2))
 
 
 EXPERIMENTS = (Experiment("convergence", TITLE, cells, draw),)

@@ -16,6 +16,7 @@ from spikegcl.energy import PAPER, RULES, energy
 from spikegcl.experiments import Cell, Choice, Experiment, choose_settings, formulas, paper
 from spikegcl.experiments.accuracy import accuracy_cell, drawn_cell, is_here
 from spikegcl.experiments.drawings import Table, plain_table
+from spikegcl.protocol import spread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 TITLE = "Parameters and energy (the paper's Tables 2 and 5)"
 TABLES = ("table5", "table2")
 AVERAGE = "average-"
-AVERAGED = "mean of the printed rows"
 # Settings that a printed number may come from: those of the accuracies, and those that give the printed parameters.
 PRESETS = ("paper-parameters", "paper")
 
@@ -66,12 +66,12 @@ def draw(choice: Choice, rows: Rows) -> list[Table]:
     joules = [_energy(cell, choice, rows) for cell in printed_cells("energy")]
     legend = (
         "Verdicts: 'equal' means that the printed digits are ours, cut off; 'rounding' that ours rounds to them; "
-        f"'differs' that ours is within {100 * paper.NEAR:.0f} % (averages: any); 'no rule found' that it is not. "
-        "An average is recomputed from the printed rows above it."
+        f"'differs' that ours is within {100 * paper.NEAR:.0f} % or its own deviation over seeds (averages: any); "
+        "'no rule found' that it is not. An average is recomputed from the printed rows above it."
     )
     tried = (
         "'by' is what comes closest: a preset of the method{}, or a formula that no settings of it give "
-        "(N nodes, E directed edges, d features), tried because it explains other cells of the row."
+        "(N nodes, E directed edges, d features)."
     )
     return [
         plain_table(
@@ -84,7 +84,12 @@ def draw(choice: Choice, rows: Rows) -> list[Table]:
             "efficiency-energy",
             "Energy in millijoules by three rules (the paper's Tables 2 and 5)",
             joules,
-            [legend, _count(joules), tried.format(" with a rule of docs/energy.md")],
+            [
+                legend,
+                _count(joules),
+                tried.format(" with a rule of docs/energy.md"),
+                "Spikes are counted: such rows are means over seeds, and 'std' is the deviation of 'ours' over them.",
+            ],
         ),
         plain_table(
             "efficiency-spikes",
@@ -93,54 +98,92 @@ def draw(choice: Choice, rows: Rows) -> list[Table]:
             [
                 "'encoding' is the term T N d of the paper's formula, 'all spikes' the energy of codes without zeros.",
                 "'rate needed' is the firing rate at which spikes alone give what is printed, 'rate' the measured one.",
-                "Published settings. All but the last column follow from the size of the graph.",
+                "Published settings. All but the measured rate follow from the size of the graph.",
             ],
         ),
     ]
 
 
+class Ours(NamedTuple):
+    """A recomputed number: what it was made by, and its deviation over seeds where spikes had to be counted."""
+
+    by: str
+    value: float
+    std: float | None = None
+
+
 def _parameters(cell: Printed) -> dict[str, Any]:
-    candidates: dict[str, float] = {}
-    if (average := _mean_of_printed("parameters", cell)) is not None:
-        candidates = {AVERAGED: average}
-    elif is_here(cell.row):
+    if cell.row.startswith(AVERAGE):
+        found = [_mean_of_printed("parameters", cell)]
+    else:
         method, shape = find_method(cell.row), _shape(cell.dataset)
         by_preset = dict(choose_settings(method, cell.dataset, preset) for preset in PRESETS)
-        candidates = {name: method.parameters(shape, settings) / 1e3 for name, settings in by_preset.items()}
-        candidates |= formulas.parameters(cell.row, shape)
-    return {**_heading(cell), **_nearest(cell, candidates)}
+        counts = {name: method.parameters(shape, settings) / 1e3 for name, settings in by_preset.items()}
+        found = [Ours(*one) for one in (counts | formulas.parameters(cell.row, shape)).items()]
+    best, verdict = _closest(cell, found)
+    return {**_heading(cell), "ours": best.value, "by": best.by, "verdict": verdict}
 
 
 def _energy(cell: Printed, choice: Choice, rows: Rows) -> dict[str, Any]:
-    by_preset = _energies(cell, choice, rows)
-    candidates = {
-        f"{rule}, {preset}": value for preset, by_rule in by_preset.items() for rule, value in by_rule.items()
-    }
-    if (average := _mean_of_printed("energy", cell)) is not None:
-        candidates = {AVERAGED: average}
+    by_rule: dict[str, float] = {}
+    if cell.row.startswith(AVERAGE):
+        found = [_mean_of_printed("energy", cell)]
+    elif find_method(cell.row).spiking:
+        found = _with_spikes(cell, choice, rows)
+        by_rule = {rule: one.value for rule, one in zip(RULES, found)}
     else:
-        candidates |= formulas.millijoules(cell.row, _shape(cell.dataset))
-    shown: dict[str, float] = next(iter(by_preset.values()), {})
-    by_rule = {rule: shown.get(rule, shown.get(RULES[-1])) for rule in RULES}
-    return {**_heading(cell), **by_rule, **_nearest(cell, candidates, choice)}
+        found = _without_spikes(cell)
+        by_rule = dict.fromkeys(RULES, found[0].value)
+    shown = {**_heading(cell), **{rule: by_rule.get(rule) for rule in RULES}}
+    if not found:
+        here = available(cell.dataset, choice.data_root)
+        verdict = "not run" if here else "features not available here"
+        return {**shown, "ours": None, "std": None, "by": None, "verdict": verdict}
+    best, verdict = _closest(cell, found)
+    return {**shown, "ours": best.value, "std": best.std, "by": best.by, "verdict": verdict}
 
 
-def _nearest(cell: Printed, candidates: dict[str, float], choice: Choice | None = None) -> dict[str, Any]:
-    """The candidate with the printed digits or, if none has them, the closest one."""
-    if not candidates and choice is not None and not available(cell.dataset, choice.data_root):
-        return {"ours": None, "by": None, "verdict": "features not available here"}
-    # The rule of an average is known, however far off the printed one is.
-    near = math.inf if AVERAGED in candidates else paper.NEAR
-    verdicts = {name: paper.verdict(cell.text, value, near) for name, value in candidates.items()}
+def _with_spikes(cell: Printed, choice: Choice, rows: Rows) -> list[Ours]:
+    """Millijoules by each rule, over the trained rows there are."""
+    trained = drawn_cell(cell.row, cell.dataset, choice, rows)
+    joules = [result["energy"] for result in rows.results(trained)]
+    spreads = {rule: spread(1e3 * one[rule] for one in joules) for rule in (RULES if joules else ())}
+    return [Ours(f"{rule}, {trained.preset}", one["mean"], one["std"]) for rule, one in spreads.items()]
 
-    def distance(name: str) -> tuple[int, float]:
-        better = {"equal": 0, "rounding": 1}
-        return better.get(verdicts[name], len(better)), abs(candidates[name] - float(cell.text))
 
-    name = min(candidates, key=distance, default=None)
-    if name is None:
-        return {"ours": None, "by": None, "verdict": "not computed"}
-    return {"ours": candidates[name], "by": name, "verdict": verdicts[name]}
+def _without_spikes(cell: Printed) -> list[Ours]:
+    """Millijoules, the same by all rules: with each preset, then by formulas."""
+    method, shape, rule = find_method(cell.row), _shape(cell.dataset), RULES[-1]
+    by_preset = dict(choose_settings(method, cell.dataset, preset) for preset in PRESETS)
+    counts = {name: method.operations(shape, settings, ()) for name, settings in by_preset.items()}
+    found = {f"{rule}, {name}": 1e3 * energy(count, rule) for name, count in counts.items()}
+    return [Ours(*one) for one in (found | formulas.millijoules(cell.row, shape)).items()]
+
+
+def _mean_of_printed(part: str, cell: Printed) -> Ours:
+    """Of a row of averages: the mean of the rows between it and the averages before it."""
+    rows = list(paper.values()[cell.table][part])
+    above = rows[: rows.index(cell.row)]
+    first = max((index + 1 for index, row in enumerate(above) if row.startswith(AVERAGE)), default=0)
+    numbers = [paper.number(paper.printed(cell.table, row, cell.dataset, part)) for row in above[first:]]
+    known = [number for number in numbers if number is not None]
+    return Ours("mean of the printed rows", sum(known) / len(known))
+
+
+def _closest(cell: Printed, found: list[Ours]) -> tuple[Ours, str]:
+    """The number with the printed digits or, if none has them, the closest one; and its verdict."""
+    printed = float(cell.text)
+
+    def verdict(one: Ours) -> str:
+        # The rule of an average is known, however far off the printed one is.
+        near = math.inf if cell.row.startswith(AVERAGE) else max(paper.NEAR, (one.std or 0.0) / printed)
+        return paper.verdict(cell.text, one.value, near)
+
+    def distance(one: Ours) -> tuple[int, float]:
+        return ("equal", "rounding", verdict(one)).index(verdict(one)), abs(one.value - printed)
+
+    best = min(found, key=distance)
+    return best, verdict(best)
 
 
 def _room(cell: Printed, choice: Choice, rows: Rows) -> dict[str, Any]:
@@ -148,44 +191,16 @@ def _room(cell: Printed, choice: Choice, rows: Rows) -> dict[str, Any]:
     config = find_method(cell.row).settings_for("paper", cell.dataset)
     shape, bits = _shape(cell.dataset), config.steps * config.channels
     most = 1e3 * PAPER.sop * shape.nodes * bits
-    rates = [row["firing_rate"] for row in rows.results(drawn_cell(cell.row, cell.dataset, choice, rows))]
+    rates = [100 * row["firing_rate"] for row in rows.results(drawn_cell(cell.row, cell.dataset, choice, rows))]
+    measured = spread(rates) if rates else {}
     return {
         **_heading(cell),
         "encoding": 1e3 * PAPER.mac * config.steps * shape.nodes * shape.features,
         "all spikes": most,
         "rate needed (%)": 100 * float(cell.text) / most,
-        "rate (%)": 100 * sum(rates) / len(rates) if rates else None,
+        "rate (%)": measured.get("mean"),
+        "std (%)": measured.get("std"),
     }
-
-
-def _energies(cell: Printed, choice: Choice, rows: Rows) -> dict[str, dict[str, float]]:
-    """Millijoules by preset and rule. A network without spikes costs the same by all rules; the last stands for them.
-
-    Empty for a method that is not here, or that spikes and was not trained yet.
-    """
-    if not is_here(cell.row):
-        return {}
-    method = find_method(cell.row)
-    if method.spiking:
-        trained = drawn_cell(cell.row, cell.dataset, choice, rows)
-        joules = [result["energy"] for result in rows.results(trained)]
-        means = {rule: 1e3 * sum(one[rule] for one in joules) / len(joules) for rule in (RULES if joules else ())}
-        return {trained.preset: means} if means else {}
-    by_preset = dict(choose_settings(method, cell.dataset, preset) for preset in PRESETS)
-    counts = {name: method.operations(_shape(cell.dataset), settings, ()) for name, settings in by_preset.items()}
-    return {name: {RULES[-1]: 1e3 * energy(count, RULES[-1])} for name, count in counts.items()}
-
-
-def _mean_of_printed(part: str, cell: Printed) -> float | None:
-    """Of a row of averages: the mean of the rows between it and the averages before it."""
-    if not cell.row.startswith(AVERAGE):
-        return None
-    rows = list(paper.values()[cell.table][part])
-    above = rows[: rows.index(cell.row)]
-    first = max((index + 1 for index, row in enumerate(above) if row.startswith(AVERAGE)), default=0)
-    numbers = [paper.number(paper.printed(cell.table, row, cell.dataset, part)) for row in above[first:]]
-    known = [number for number in numbers if number is not None]
-    return sum(known) / len(known)
 
 
 def _heading(cell: Printed) -> dict[str, Any]:

@@ -56,6 +56,8 @@ def draw(choice: Choice, rows: Rows) -> list[Table | Figure]:
     notes = [
         f"Seed by seed: same split, same initial weights, same probe. Interval: {100 * CONFIDENCE:.0f} %, from "
         "Student's t over seeds; it needs two of them. Accuracies in %, gains in points.",
+        "The trained encoder is that of the epoch with the best validation accuracy, as the authors choose it; the "
+        "untrained one has no such choice.",
     ]
     drawings: list[Table | Figure] = [plain_table("learning-gain", TITLE, records, notes, decimals=2)]
     own = [record for record in records if OTHER_WIDTH not in record["settings"]]

@@ -58,7 +58,7 @@ def number(text: str | None) -> float | None:
         return None
 
 
-def verdict(printed: str, ours: float | None, near: float = NEAR) -> str:
+def verdict(printed: str, ours: float, near: float = NEAR) -> str:
     """How a recomputed value stands to a printed one. The paper cuts digits off more often than it rounds.
 
     A value that differs by a larger share than ``near`` was not made by the rule that was tried.
@@ -71,8 +71,6 @@ def verdict(printed: str, ours: float | None, near: float = NEAR) -> str:
     value = number(printed)
     if value is None:
         return "not printed"
-    if ours is None:
-        return "not computed"
     unit = 10.0 ** -len(printed.partition(".")[2])
     units = ours / unit + 1e-9  # what binary fractions lose: 0.15 is a hair below half of 0.1 and 0.2
     if math.isclose(math.floor(units) * unit, value):

@@ -6,6 +6,7 @@ import itertools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spikegcl.experiments.drawings import Figure, Table, measured, plot_curves
+from spikegcl.experiments.rows import DONE
 from spikegcl.protocol import spread
 
 if TYPE_CHECKING:
@@ -60,6 +61,17 @@ def curves_of(sweep: Sweep, datasets: Iterable[str], series: Iterable[str], rows
     """The curves that have results, by dataset and series."""
     found = {key: curve(sweep(*key), rows) for key in itertools.product(datasets, series)}
     return {key: points for key, points in found.items() if points}
+
+
+def reasons(sweep: Sweep, datasets: Iterable[str], series: Iterable[str], rows: Rows) -> list[str]:
+    """Why points are missing: a sentence for every place whose cell failed or was stopped."""
+    return [
+        f"{one} on {dataset} at {place:g}: {row['reason']}."
+        for dataset, one in itertools.product(datasets, series)
+        for place, cell in sweep(dataset, one).items()
+        for row in rows.find(cell)[:1]
+        if row["status"] != DONE
+    ]
 
 
 def by_dataset(curves: Curves) -> dict[str, dict[str, Curve]]:

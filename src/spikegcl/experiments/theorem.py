@@ -86,6 +86,7 @@ def _count(kind: str, cases: list[dict[str, Any]]) -> dict[str, Any]:
         "all hold": len(held),
         "of these within": sum(case["error"] <= case["bound"] for case in held),
         **{f"{name} fails": sum(name in case["fails"] for case in own) for name in ASSUMPTIONS},
+        "any fails": len(own) - len(held),
         "of these beyond": sum(case["error"] > case["bound"] for case in own if case["fails"]),
         "exponent": None if exponent is None else round(float(exponent), 2),
     }
@@ -156,13 +157,13 @@ def _paint(canvas: Any, cases: list[dict[str, Any]], trained: dict[str, list[dic
         medians = _medians(own)
         below.plot(list(medians), list(medians.values()), label=kind, color=COLOURS[number], marker=MARKERS[number])
     for number, (dataset, results) in enumerate(trained.items(), len(KINDS)):
-        points = {record["T"]: record["mean error"] for record in _trained(dataset, results)}
+        points = {record["T"]: record["largest error"] for record in _trained(dataset, results)}
         label, colour = f"trained, {dataset.partition(':')[0]}", COLOURS[number % len(COLOURS)]
         below.plot(list(points), list(points.values()), label=label, color=colour, linestyle="--")
     steps = np.array(sorted({case["steps"] for case in cases}), float)
     below.plot(steps, 1 / steps, label="1 / T", color="black", linewidth=0.8, linestyle=":")
     above.axhline(1, color="black", linewidth=0.8)
-    for axes, label in ((above, "error / bound"), (below, "error")):
+    for axes, label in ((above, "error / bound"), (below, "largest error at a node")):
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
         axes.set_ylabel(label)

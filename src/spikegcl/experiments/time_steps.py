@@ -15,6 +15,7 @@ from spikegcl.experiments.sweeps import (
     curve_table,
     curves_of,
     panels,
+    reasons,
     swept_cells,
 )
 
@@ -48,12 +49,15 @@ def _cells_of(choice: Choice, dataset: str, method: str) -> dict[float, Cell]:
 
 
 def draw(choice: Choice, rows: Rows) -> list[Table | Figure]:
-    curves = curves_of(partial(_cells_of, choice), with_chosen(GRAPHS, choice.datasets), METHODS, rows)
+    sweep, datasets = partial(_cells_of, choice), with_chosen(GRAPHS, choice.datasets)
+    curves = curves_of(sweep, datasets, METHODS, rows)
     notes = [
-        "Memory is the largest resident size of a process that did nothing else; training time is that of the fastest "
-        "seed, without evaluation where a method trains without labels.",
+        "Memory is the largest resident size of the cell's process, which trains, probes and, for SpikeGCL, makes its "
+        "floors. Training time is that of the fastest seed, without evaluation where a method trains without labels; "
+        "seeds ran with one or two threads, some beside other work.",
         "Energy by the rules of docs/energy.md; figures show paper-spikes.",
         "Everything but the number of steps is as in the preset.",
+        *reasons(sweep, datasets, METHODS, rows),
     ]
     metrics = (ACCURACY, UNTRAINED, SECONDS, MEMORY, *ENERGIES.values())
     table = curve_table("time-steps", TITLE, ("dataset", "method", "T"), curves, metrics, notes)
