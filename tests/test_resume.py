@@ -15,7 +15,7 @@ from spikegcl import files as writing
 from spikegcl import protocol
 from spikegcl.config import Config, preset
 from spikegcl.datasets import load_dataset, make_split
-from spikegcl.errors import LabelError, RunError
+from spikegcl.errors import LabelError, RunError, TrainingError
 from spikegcl.resume import Checkpoints, Unfinished
 from spikegcl.runs import new_run
 from spikegcl.training import train
@@ -211,10 +211,18 @@ def test_a_finished_seed_is_not_trained_again(files, tmp_path, monkeypatch):
     assert seeds == [0, 1, 1]
 
 
-@pytest.mark.parametrize(("error", "kept"), [(RunError, True), (MemoryError, True), (LabelError, False)])
-def test_what_can_be_continued_is_kept(tmp_path, error, kept):
+@pytest.mark.parametrize("error", [RunError, MemoryError, LabelError, TrainingError])
+def test_finished_seeds_outlive_what_ends_the_next_one(tmp_path, error):
     with pytest.raises(error), new_run(tmp_path / "r") as folder:
         Unfinished(folder, {}, 0).finish_seed({})
+        raise error
+    assert (tmp_path / ".r.unfinished/unfinished/rows.json").is_file()
+
+
+@pytest.mark.parametrize(("error", "kept"), [(RunError, True), (MemoryError, True), (LabelError, False)])
+def test_a_checkpoint_is_kept_if_it_can_be_continued(tmp_path, error, kept):
+    with pytest.raises(error), new_run(tmp_path / "r") as folder:
+        (Unfinished(folder, {}, 0).folder / "seed-0-epoch-000001.safetensors").touch()
         raise error
     assert [path.name for path in tmp_path.iterdir()] == [".r.unfinished"] * kept
 

@@ -78,8 +78,11 @@ def main() -> None:
             app(standalone_mode=True)
     except SpikeGCLError as error:
         _fail(str(error))
-    except MemoryError:
-        _fail("out of memory; fewer channels or a smaller graph need less")
+    except (MemoryError, RuntimeError) as error:
+        # torch's own class of this error would have to be imported, and its CPU allocator raises a plain RuntimeError
+        if not isinstance(error, MemoryError) and "memory" not in str(error):
+            raise
+        _fail("out of memory; fewer channels or a smaller graph need less, or more --parts; spikegcl estimate tells")
 
 
 def _limit_threads() -> None:

@@ -331,8 +331,8 @@ def as_id_column(ids: Any) -> Any:
 
     if isinstance(ids, pa.StringArray):
         return ids
-    values = ids.tolist() if isinstance(ids, np.ndarray) else list(ids)
-    if not all(isinstance(key, (int, np.integer)) for key in values):
+    values = ids.tolist() if hasattr(ids, "tolist") else list(ids)  # a tensor's elements are tensors
+    if not all(isinstance(key, (int, np.integer)) and not isinstance(key, bool) for key in values):
         return pa.array([str(key) for key in values], pa.string())
     try:
         return np.array(values, dtype=np.int64)

@@ -20,7 +20,7 @@ import torch
 from sklearn.utils.extmath import randomized_svd
 
 from spikegcl import noise
-from spikegcl.errors import FeatureError
+from spikegcl.graph import features_of
 from spikegcl.propagate import Operator, make_operator, propagate
 from spikegcl.scaling import FEW, Scaling, fit_scaling, inverse_of
 from spikegcl.streaming import (
@@ -176,9 +176,7 @@ def propagated(
 
 def scaled_rows(graph: Graph, scaling: Scaling, blocks: int | None) -> ScaledRows:
     """Scaled features of ``graph``; with ``blocks`` what they are multiplied to is in temporary files."""
-    if graph.features is None:
-        raise FeatureError("the graph has no features; give some, or use spikegcl.structural_features(graph)")
-    return ScaledRows(graph.features, scaling, array_in_memory if blocks is None else temporary_array)
+    return ScaledRows(features_of(graph), scaling, array_in_memory if blocks is None else temporary_array)
 
 
 # --------------------------------------------------------------------------------------------------- components
@@ -284,11 +282,10 @@ def fit_components(
     """The first ``count`` components (at most d and N - 1), by a randomised singular value decomposition.
 
     Without ``propagation`` the graph decides it (:func:`choose_propagation`). Without ``unit`` rows get length one,
-    unless there are fewer than ``FEW`` columns, whose length says too much. Returns the components with
-    the scores of ``graph``: what ``apply`` would give, without propagating again. ``blocks`` is as :func:`propagated`
-    has it.
+    unless there are fewer than ``FEW`` columns, whose length says too much. Returns the components with the scores of
+    ``graph``: what ``apply`` would give, without taking row lengths again. ``blocks`` is as :func:`propagated` has it.
     """
-    scaled = fit_scaling(graph.features, scaling)
+    scaled = fit_scaling(features_of(graph), scaling)
     if propagation is None:
         propagation = choose_propagation(graph, scaled_rows(graph, scaled, blocks))
     nodes, width = graph.features.shape

@@ -159,13 +159,15 @@ def export_nir(model: SpikeGCL, path: Path) -> list[Path]:
 def onnx_inputs(model: SpikeGCL, graph: Graph) -> dict[str, NDArray[Any]]:
     """The inputs of the exported ONNX model for a graph.
 
-    ``features`` float32 N x d in the graph's column order, or the components of a model that reads these; ``edges``
-    int64 2 x M, receiving nodes above sending nodes; ``values`` float32 M: the entries of the normalised adjacency P
-    (for gcn with the self-loops among the edges).
+    ``features`` float32 N x d in the graph's column order or, of a model that reads components, these and nothing else;
+    ``edges`` int64 2 x M, receiving nodes above sending nodes; ``values`` float32 M: the entries of the normalised
+    adjacency P (for gcn with the self-loops among the edges).
     """
     graph = model.prepare(graph)
-    operator = make_operator(graph, model.encoder.operator_kind)
     features = graph.features.toarray() if graph.is_sparse else graph.features
+    if model.encoder.kind == "linear":
+        return {"features": np.asarray(features)}
+    operator = make_operator(graph, model.encoder.operator_kind)
     edges = torch.stack([operator.rows, operator.indices.long()])
     return {"features": np.asarray(features), "edges": edges.numpy(), "values": operator.values.numpy()}
 
@@ -222,12 +224,12 @@ class _OnnxBuilder:
     def build(self) -> Any:
         helper, kinds = self.onnx.helper, self.onnx.TensorProto
         model, encoder = self.model, self.model.encoder
-        self.receivers = self.op("Gather", "edges", self.constant(0, np.int64), axis=0)
-        self.receivers = self.op("Unsqueeze", self.receivers, self.constant([1], np.int64))
-        self.senders = self.op("Gather", "edges", self.constant(1, np.int64), axis=0)
-        self.weights = self.op("Unsqueeze", "values", self.constant([1], np.int64))
         self.count = self.op("Shape", "features", start=0, end=1)
-        self.reach = self._scatter(self.weights, 1)
+        inputs = [helper.make_tensor_value_info("features", kinds.FLOAT, ["nodes", encoder.groups.columns])]
+        if encoder.kind != "linear":
+            self._read_edges()
+            inputs.append(helper.make_tensor_value_info("edges", kinds.INT64, [2, "entries"]))
+            inputs.append(helper.make_tensor_value_info("values", kinds.FLOAT, ["entries"]))
         state = self._zeros(model.channels)
         spikes = []
         for step in range(model.steps):
@@ -240,11 +242,6 @@ class _OnnxBuilder:
         stacked = self.op("Concat", *spikes, axis=1) if len(spikes) > 1 else spikes[0]
         self.op("Cast", stacked, name="spikes", to=kinds.UINT8)
         self._pack(stacked)
-        inputs = [
-            helper.make_tensor_value_info("features", kinds.FLOAT, ["nodes", encoder.groups.columns]),
-            helper.make_tensor_value_info("edges", kinds.INT64, [2, "entries"]),
-            helper.make_tensor_value_info("values", kinds.FLOAT, ["entries"]),
-        ]
         outputs = [
             helper.make_tensor_value_info("spikes", kinds.UINT8, ["nodes", model.steps, model.channels]),
             helper.make_tensor_value_info("codes", kinds.UINT8, ["nodes", (model.bits + 7) // 8]),
@@ -254,6 +251,13 @@ class _OnnxBuilder:
         built = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="spikegcl")
         helper.set_model_props(built, {"adjacency": encoder.operator_kind, "threshold": repr(model.config.threshold)})
         return built
+
+    def _read_edges(self) -> None:
+        self.receivers = self.op("Gather", "edges", self.constant(0, np.int64), axis=0)
+        self.receivers = self.op("Unsqueeze", self.receivers, self.constant([1], np.int64))
+        self.senders = self.op("Gather", "edges", self.constant(1, np.int64), axis=0)
+        self.weights = self.op("Unsqueeze", "values", self.constant([1], np.int64))
+        self.reach = self._scatter(self.weights, 1)
 
     def _first_layer(self, encoder: Encoder, step: int) -> str:
         low, high = (int(bound) for bound in encoder.groups.bounds[step : step + 2])

@@ -9,6 +9,7 @@ import torch
 
 from spikegcl import noise
 from spikegcl.bits import pack
+from spikegcl.graph import features_of
 from spikegcl.propagate import make_operator, propagate
 from spikegcl.session import Session
 
@@ -53,7 +54,7 @@ def projection(graph: Graph, bits: int, seed: int) -> NDArray[np.uint8]:
     With D the inverse standard deviations: P^2 (X - mean) D R = P^2 (X D R) - (P^2 1) (mean D R), so sparse features
     stay sparse. Constant columns are left out.
     """
-    features = graph.features
+    features = features_of(graph)
     count, width = features.shape
     mean = np.asarray(features.mean(0, dtype=np.float64)).ravel()
     if graph.is_sparse:

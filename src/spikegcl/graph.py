@@ -145,7 +145,10 @@ class Graph:
 
     def subgraph(self, nodes: Any) -> Graph:
         """The graph induced by ``nodes`` (indices, in the given order). The split is dropped."""
-        nodes = np.asarray(nodes, dtype=np.int64)
+        nodes = np.asarray(nodes)
+        if nodes.dtype == bool:
+            raise GraphError("a subgraph is named by node indices, not by a mask; give np.flatnonzero(mask)")
+        nodes = nodes.astype(np.int64)
         if len(nodes) == 0 or nodes.min() < 0 or nodes.max() >= self.num_nodes or len(np.unique(nodes)) != len(nodes):
             raise GraphError(
                 f"a subgraph needs distinct node indices in 0..{self.num_nodes - 1}; got {len(nodes)} of them"
@@ -205,9 +208,10 @@ def build_graph(
 ) -> Graph:
     """Check everything and build a :class:`Graph`.
 
-    ``edges`` is an integer array of shape 2 x M or M x 2 with node indices, or a scipy sparse adjacency. Edges are
-    symmetrised; duplicates (the largest weight wins, so repeating a line changes nothing) and self-loops are removed,
-    with their counts in the log. ``num_nodes`` defaults to the rows of ``features``, else to the largest index + 1.
+    ``edges`` is an integer array of shape 2 x M or M x 2 with node indices (2 x 2 is read as 2 x M: sources above
+    targets), or a scipy sparse adjacency. Edges are symmetrised; duplicates (the largest weight wins, so repeating a
+    line changes nothing) and self-loops are removed, with their counts in the log. ``num_nodes`` defaults to the rows
+    of ``features``, else to the largest index + 1.
 
     >>> build_graph([[0, 1, 1], [1, 2, 2]], num_nodes=4)
     Graph(graph: 4 nodes, 2 undirected edges, 0 no features, 0 classes)
@@ -354,6 +358,13 @@ def check_features(features: Any, count: int) -> Any:
     return matrix
 
 
+def features_of(graph: Graph) -> Any:
+    """The features of a graph, which must have some: float32, N x d, dense or CSR."""
+    if graph.features is None:
+        raise FeatureError("the graph has no features; give some, or use spikegcl.structural_features(graph)")
+    return graph.features
+
+
 def are_class_numbers(labels: Sequence[int] | NDArray[np.int64]) -> bool:
     """Whether distinct integer labels, in order, count classes; years or codes leave most numbers out.
 
@@ -391,7 +402,7 @@ def encode_labels(labels: Any, count: int) -> tuple[NDArray[np.int64], tuple[str
 def _check_ids(ids: Any, count: int) -> NDArray[Any]:
     if ids is None:
         return np.arange(count, dtype=np.int64)
-    raw = list(ids)
+    raw = ids.tolist() if hasattr(ids, "tolist") else list(ids)  # a tensor's elements are tensors
     if len(raw) != count:
         raise GraphError(f"{len(raw)} ids for {count} nodes; give exactly one id per node")
     integers = all(isinstance(value, (int, np.integer)) and not isinstance(value, bool) for value in raw)

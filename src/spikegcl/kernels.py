@@ -1,8 +1,8 @@
 """The CPU kernels (numba) of products with the graph and its features: what the profile said is worth fusing, no more.
 
-Every kernel here and in fused_kernels.py has a plain torch twin next to its caller (propagate.py, fused.py); the twins
-run on other devices and the tests hold both to the same numbers. Sums over nodes are taken in a fixed number of row
-blocks, so results do not depend on the thread count.
+Kernels of products, here and in fused_kernels.py, have a plain torch twin next to their caller (propagate.py,
+fused.py); the twins run on other devices and the tests hold both to the same numbers. Those that only prepare a graph
+have none. Sums over nodes are taken in a fixed number of row blocks, so results do not depend on the thread count.
 """
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
 

@@ -375,10 +375,14 @@ def _as_rows(embedding: Any, bits: int | None) -> _Rows:
         raise ConfigError("uint8 input means packed codes: say how many bits a code has (bits=...), or pass floats")
     if values.ndim != 2 or values.shape[1] == 0 or values.dtype.kind not in "fiub":
         raise FeatureError(f"an embedding is an N x d matrix of numbers, got {values.dtype} of shape {values.shape}")
-    if not np.isfinite(values).all():
-        row = int(np.flatnonzero(~np.isfinite(values).all(1))[0])
-        raise FeatureError(f"embedding row {row} is not finite; the method that made it has diverged")
-    return _FloatRows(np.ascontiguousarray(values, np.float32))
+    with np.errstate(over="ignore"):  # what is finite in 64 bits may not be in 32
+        floats = np.ascontiguousarray(values, np.float32)
+    if not np.isfinite(floats).all():
+        row = int(np.flatnonzero(~np.isfinite(floats).all(1))[0])
+        raise FeatureError(
+            f"embedding row {row} is not finite in 32 bits; scale it, or the method that made it diverged"
+        )
+    return _FloatRows(floats)
 
 
 def check_labels(labels: Any, split: Split, count: int) -> tuple[Integers, Integers]:

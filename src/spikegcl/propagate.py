@@ -31,7 +31,7 @@ _kernels_on = True
 
 @contextlib.contextmanager
 def plain_torch() -> Iterator[None]:
-    """Inside this context nothing uses the CPU kernels: what other devices run, for tests and comparisons."""
+    """Inside this context no product uses the CPU kernels: what other devices run, for tests and comparisons."""
     global _kernels_on
     before, _kernels_on = _kernels_on, False
     try:

@@ -182,7 +182,7 @@ def spread(values: Iterable[float]) -> dict[str, float]:
 
 @functools.cache
 def versions() -> dict[str, str]:
-    """Versions a number depends on, and the commit when run from a checkout."""
+    """Versions a number depends on; of a checkout the commit, and whether its code has been changed since."""
     here = Path(__file__).parent
 
     def git(*command: str) -> str:
@@ -193,7 +193,7 @@ def versions() -> dict[str, str]:
 
     try:
         git("ls-files", "--error-unmatch", Path(__file__).name)  # installed in some work tree, it is no part of it
-        commit = git("rev-parse", "--short", "HEAD")
+        commit = git("rev-parse", "--short", "HEAD") + ("+changes" if git("status", "--porcelain", ".") else "")
     except (OSError, subprocess.SubprocessError):
         commit = "none"
     return {

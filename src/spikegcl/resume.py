@@ -64,13 +64,18 @@ class Unfinished:
         """Keep the row of the seed at hand, whose checkpoints are of no more use."""
         self.rows.append(row)
         write_text(self.folder / "rows.json", json.dumps(self.rows))
-        for path in self.folder.glob("seed-*.safetensors"):
-            path.unlink()
+        drop_checkpoints(self.folder.parent)
 
 
 def holds_work(run: Path) -> bool:
     """Whether an unfinished run has anything worth continuing: a checkpoint or a finished seed."""
     return (run / FOLDER / "rows.json").exists() or any((run / FOLDER).glob("seed-*.safetensors"))
+
+
+def drop_checkpoints(run: Path) -> None:
+    """Forget the seed at hand; finished ones stay."""
+    for path in (run / FOLDER).glob("seed-*.safetensors"):
+        path.unlink()
 
 
 def identify(graph: Graph, settings: Settings, **others: Any) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from spikegcl.codes import Codes, open_codes
 from spikegcl.config import Config, from_mapping
 from spikegcl.errors import RunError, SpikeGCLError, WriteError
 from spikegcl.files import locked, write_text
-from spikegcl.resume import FOLDER, holds_work
+from spikegcl.resume import FOLDER, drop_checkpoints, holds_work
 from spikegcl.settings import toml_value
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def new_run(path: Path, *, force: bool = False, resume: bool = False) -> Iterato
                 shutil.rmtree(path / FOLDER, ignore_errors=True)
             except SpikeGCLError as error:
                 if not isinstance(error, (RunError, WriteError)):  # wrong data or settings: it would end there again
-                    shutil.rmtree(partial / FOLDER, ignore_errors=True)
+                    drop_checkpoints(partial)
                 raise
             finally:
                 if holds_work(partial):
@@ -225,5 +225,7 @@ def open_run(path: Path | str) -> Run:
             path, from_mapping(tables["settings"]), Source(**place), run["seed"], tables["graph"]["hash"],
             run.get("calibrated", False),
         )  # fmt: skip
-    except (OSError, KeyError, TypeError, tomllib.TOMLDecodeError) as error:
-        raise RunError(f"{path} is not a complete run folder: {error}") from None
+    except (OSError, KeyError, TypeError, ValueError) as error:  # TOML that is none, text that is not UTF-8
+        raise RunError(
+            f"{path} is not a complete run folder ({type(error).__name__}: {error}); train again or restore its files"
+        ) from None

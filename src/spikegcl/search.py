@@ -174,6 +174,8 @@ class Index(Searcher):
         """Index ``codes``; ``links`` per node for hnsw, ``lists`` (default: square root of N) for ivf."""
         if kind not in KINDS:
             raise CodesError(f"there is no index kind {kind!r}; choose {', '.join(KINDS)}")
+        if links < 2:
+            raise CodesError(f"links = {links}: a node of an hnsw index needs at least 2 to its neighbours")
         if kind == "flat" or not len(codes):
             return cls(codes, kind)
         packed = np.ascontiguousarray(codes.packed)
@@ -228,6 +230,8 @@ class Index(Searcher):
         return rows, distances
 
     def _approximate(self, packed: NDArray[np.uint8], k: int, effort: int | None) -> Found:
+        if effort is not None and not 1 <= effort < 2**31:
+            raise CodesError(f"effort = {effort}; it counts nodes in view (hnsw) or lists (ivf) and starts at 1")
         if self.kind == "hnsw":
             self.structure.hnsw.efSearch = max(effort or IN_VIEW, k)
         else:
@@ -268,8 +272,8 @@ def _new_ivf(packed: NDArray[np.uint8], lists: int | None) -> Any:
 def _read_faiss(path: Path, kind: str, checksum: str | None) -> Any:
     import faiss
 
-    if not path.is_file():
-        raise CodesError(f"{path} is missing; build the index again")
+    if not path.is_file() or not path.stat().st_size:
+        raise CodesError(f"{path} is missing or empty; build the index again")
     if checksum is not None and _file_checksum(path) != checksum:
         raise CodesError(f"{path} does not match its checksum: the file is damaged; build the index again")
     flag = faiss.IO_FLAG_MMAP if kind == "ivf" else getattr(faiss, "IO_FLAG_MMAP_IFC", 0)

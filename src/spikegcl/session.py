@@ -13,8 +13,9 @@ import torch
 from spikegcl import neurons, noise, world
 from spikegcl.config import Config, fit_to_graph
 from spikegcl.encoder import Seen
-from spikegcl.errors import ConfigError, FeatureError, GraphError
+from spikegcl.errors import ConfigError, GraphError
 from spikegcl.features import ColumnMoments, Features
+from spikegcl.graph import features_of
 from spikegcl.groups import make_groups
 from spikegcl.model import SpikeGCL
 from spikegcl.parts import partition, take_part
@@ -52,8 +53,7 @@ class Session:
         start: bool = True,
         inputs: Components | None = None,
     ) -> None:
-        if graph.features is None:
-            raise FeatureError("the graph has no features; give some, or use spikegcl.structural_features(graph)")
+        features_of(graph)  # raises if there are none
         if graph.num_nodes < 2:
             raise GraphError("the graph has one node; codes tell nodes apart, so give at least two")
         check_device(device)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import tomllib
 from dataclasses import dataclass
 from importlib import resources
@@ -17,8 +18,8 @@ from spikegcl.errors import ConfigError, PresetMissingError
 class Settings:
     """Base of every frozen dataclass of settings. Fields are int, float, bool or str, each with a default.
 
-    ``CHOICES`` lists the allowed values of a str field, ``RANGES`` the inclusive bounds of a number; both are checked
-    whenever an object is made.
+    ``CHOICES`` lists the allowed values of a str field, ``RANGES`` the inclusive bounds of a number, which else is not
+    negative; both are checked whenever an object is made.
     """
 
     CHOICES: ClassVar[dict[str, tuple[str, ...]]] = {}
@@ -29,9 +30,9 @@ class Settings:
         for name, choices in self.CHOICES.items():
             if getattr(self, name) not in choices:
                 raise ConfigError(f"{name} = {getattr(self, name)!r} is unknown; choose one of {', '.join(choices)}")
-        for name, (low, high) in self.RANGES.items():
-            value = getattr(self, name)
-            if not isinstance(value, (int, float)) or not low <= value <= high:
+        for name, value in vars(self).items():
+            low, high = self.RANGES.get(name, (0, math.inf))
+            if isinstance(value, (int, float)) and not (low <= value <= high and math.isfinite(value)):
                 raise ConfigError(f"{name} = {value} is out of range; it must lie between {low} and {high}")
 
     @property

@@ -26,9 +26,9 @@ from sklearn.preprocessing import normalize
 
 from spikegcl import noise
 from spikegcl.baselines import Fitted, Method, Shape
-from spikegcl.baselines.inputs import features_of
 from spikegcl.bits import pack
 from spikegcl.energy import Layer, Operations
+from spikegcl.graph import features_of
 from spikegcl.settings import Settings
 from spikegcl.training import Clock
 
@@ -75,7 +75,7 @@ def fit(
 ) -> Fitted:
     """Runs on the CPU whatever ``device`` is. Row n of every matrix belongs to node n of the graph."""
     clock = Clock()
-    settings = settings.replace(rank=min(settings.rank, graph.num_nodes, graph.num_features))
+    settings = settings.replace(rank=min(settings.rank, *features_of(graph).shape))
     signs = factorise(principal_rows(graph, settings, seed), settings, seed)
     clock.lap("train")
     return Fitted(settings, codes=pack(signs > 0), bits=settings.bits, seconds=clock.seconds)

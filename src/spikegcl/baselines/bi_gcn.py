@@ -25,8 +25,9 @@ from spikegcl import noise
 from spikegcl.baselines import Fitted, Method, Shape
 from spikegcl.baselines.binary import Binarised, BinaryLinear, Signs, mean_abs, packed
 from spikegcl.baselines.common import fit_classifier
-from spikegcl.baselines.inputs import dropout, features_of
+from spikegcl.baselines.inputs import dropout
 from spikegcl.energy import Operations, binary_layer, dense_layer, layers_of
+from spikegcl.graph import features_of
 from spikegcl.propagate import Operator, make_operator, propagate
 from spikegcl.settings import Settings
 from spikegcl.training import Clock

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from spikegcl.baselines import Fitted
 from spikegcl.baselines.inputs import Inputs
-from spikegcl.errors import LabelError
+from spikegcl.errors import LabelError, TrainingError
 from spikegcl.memory import reuse_freed_memory
 from spikegcl.propagate import Operator, propagate
 from spikegcl.training import Clock, Epoch
@@ -140,6 +140,8 @@ def train_loop(
         module.train()
         optimiser.zero_grad(set_to_none=True)
         value = loss(epoch)
+        if not value.isfinite():
+            raise TrainingError(f"training diverged: the loss of epoch {epoch} is {value.item()}; lower lr")
         value.backward()
         optimiser.step()
         if after_step is not None:

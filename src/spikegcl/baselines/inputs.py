@@ -19,6 +19,7 @@ from torch import Tensor
 
 from spikegcl import kernels, noise
 from spikegcl.errors import FeatureError
+from spikegcl.graph import features_of
 from spikegcl.propagate import fused
 
 if TYPE_CHECKING:
@@ -132,13 +133,6 @@ def make_inputs(graph: Graph, *, row_normalise: bool = False, device: torch.devi
     """Features of ``graph`` ready for products; ``row_normalise`` divides each row by its sum of absolute values."""
     features = features_of(graph)
     return wrap(normalise_rows(features) if row_normalise else features, device)
-
-
-def features_of(graph: Graph) -> Any:
-    """The features of a graph, which must have some: float32, N x d, dense or CSR."""
-    if graph.features is None:
-        raise FeatureError("the graph has no features; give some, or use spikegcl.structural_features(graph)")
-    return graph.features
 
 
 def wrap(matrix: Any, device: torch.device | str = "cpu") -> Inputs:

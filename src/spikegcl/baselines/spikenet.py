@@ -26,10 +26,11 @@ from torch import Tensor, nn
 from spikegcl import noise
 from spikegcl.baselines import Fitted, Method, Shape
 from spikegcl.baselines.common import Linear, initialise
-from spikegcl.baselines.inputs import Inputs, dropout, features_of, wrap
+from spikegcl.baselines.inputs import Inputs, dropout, wrap
 from spikegcl.baselines.spiking import Pass, count_layers, count_spikes, fit_spiking
 from spikegcl.energy import Layer, Operations
 from spikegcl.fused import run_neurons
+from spikegcl.graph import features_of
 from spikegcl.neurons import Neuron
 from spikegcl.settings import Settings
 from spikegcl.training import Clock

@@ -23,11 +23,12 @@ from torch import Tensor, nn
 from spikegcl import noise
 from spikegcl.baselines import Fitted, Method, Shape
 from spikegcl.baselines.common import initialise
-from spikegcl.baselines.inputs import Inputs, features_of, wrap
+from spikegcl.baselines.inputs import Inputs, wrap
 from spikegcl.baselines.spiking import Pass, count_layers, count_spikes, fit_spiking, to_scipy
 from spikegcl.energy import Layer, Operations
 from spikegcl.errors import FeatureError
 from spikegcl.fused import run_neurons
+from spikegcl.graph import features_of
 from spikegcl.neurons import Neuron
 from spikegcl.propagate import make_operator
 from spikegcl.settings import Settings

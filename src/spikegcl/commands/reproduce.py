@@ -81,10 +81,10 @@ def reproduce(
     for dataset in choice.datasets:
         available(dataset, data_root)  # raises if there is no such graph
     folder = output / "quick" if quick else output
+    cells = [] if draw_only else _cells(experiments, choice, download)
     for target in (folder / "rows.jsonl", *([page] if page else [])):
         _check_writable(target)
     rows = Rows(folder / "rows.jsonl")
-    cells = [] if draw_only else _cells(experiments, choice, download)
     if retry or not resume:
         rows.forget(cells, done=not resume)
     jobs = jobs or ((os.cpu_count() or 1) if quick else 1)

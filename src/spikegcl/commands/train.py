@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("spikegcl")
 
+MOST_SEED = 2**63 - 1  # what the generators take
+
 Probe = Annotated[str, typer.Option(help="Linear probe: logreg or paper.")]
 
 
@@ -53,7 +55,7 @@ def train(
     preset: Annotated[str, typer.Option(help=PRESET_HELP)] = "default",
     bits: Annotated[int | None, typer.Option(min=1, help="Bits per node, for methods that take a number.")] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", help="key=value, may be repeated.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="First seed; its model and codes are kept.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="First seed; its model and codes are kept.")] = 0,
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds to train.")] = 1,
     probe: Probe = "logreg",
     parts: Parts = None,
@@ -140,7 +142,7 @@ def _print_metrics(metrics: dict[str, Any], graph: Graph, json_: bool) -> None:
 
 def demo(
     output: Output = Path("runs/demo"),
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the random numbers.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Seed of the random numbers.")] = 0,
     json_: Json = False,
 ) -> None:
     """Train on the embedded graph in seconds, print what the codes are worth, write a run folder.

@@ -147,7 +147,7 @@ def method_cell(
 
 
 def choose_settings(method: Method, dataset: str, preset: str) -> tuple[str, Settings]:
-    """The first of ``preset``, ``paper`` and ``default`` that has settings for the dataset, with its name.
+    """The first of ``preset``, ``paper``, ``contrastive`` and ``default`` with settings for the dataset, and its name.
 
     Experiments are about the paper's model: on other graphs SpikeGCL is the preset ``contrastive``.
     """

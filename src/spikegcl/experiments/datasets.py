@@ -16,7 +16,9 @@ TITLE = "The graphs (the paper's Table 3)"
 
 
 def cells(choice: Choice) -> list[Cell]:
-    return [Cell(measures.statistics, name) for name in choice.datasets or paper.datasets("table3")]
+    """None where methods were chosen: graphs are counted without any."""
+    names = () if choice.methods else choice.datasets or paper.datasets("table3")
+    return [Cell(measures.statistics, name) for name in names]
 
 
 def draw(choice: Choice, rows: Rows) -> list[Table]:
@@ -45,7 +47,9 @@ def draw(choice: Choice, rows: Rows) -> list[Table]:
 def _statistics(name: str, rows: Rows) -> dict[str, Any]:
     if results := rows.results(Cell(measures.statistics, name)):
         return {**results[0], "source": "file"}
-    info = DATASETS[name.partition(":")[0]]
+    if name not in DATASETS:  # a generated graph with a size of its own
+        return {**dict.fromkeys(COUNTS), "density": None, "source": "not counted"}
+    info = DATASETS[name]
     counts = {count: getattr(info, count) for count in COUNTS}
     return {**counts, "density": info.edges / info.nodes**2, "source": "catalogue"}
 
@@ -59,7 +63,7 @@ def _compare(name: str, found: dict[str, Any]) -> str:
 
 
 def _density(counts: dict[str, Any]) -> str:
-    return f"{100 * counts['density']:.3f}"
+    return "" if counts["density"] is None else f"{100 * counts['density']:.3f}"
 
 
 def _with_density(printed: str | None, found: dict[str, dict[str, Any]]) -> list[str]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from spikegcl.experiments.rows import DONE, FAILED, STOPPED
+from spikegcl.protocol import versions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,8 +66,10 @@ def run_cells(
 ) -> None:
     """Make the rows that are missing. When the budget is used up, what still runs is ended and leaves no row."""
     budget, monitor = budget or Budget(), monitor or Monitor()
+    versions()  # settled now: cells are forked from code that was read at the start, whatever is committed meanwhile
     deadline = time.monotonic() + 60 * budget.minutes
-    threads = int(os.environ.get("OMP_NUM_THREADS") or max(1, (os.cpu_count() or 1) // budget.jobs))
+    asked = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]  # a list has a number for each level of nesting
+    threads = int(asked) if asked.isdecimal() and int(asked) else max(1, (os.cpu_count() or 1) // budget.jobs)
     waiting = deque(missing(cells, rows))
     running: list[_Process] = []
     try:
@@ -83,6 +86,8 @@ def run_cells(
                 if outcome := process.outcome(budget):
                     running.remove(process)
                     row = _describe(process.cell) | {"threads": threads, "minutes": process.minutes} | outcome
+                    if "versions" in row.get("result", ()):
+                        row["result"]["versions"] = row["versions"]
                     rows.append(row)
                     monitor.ended(process.cell, row)
                 elif time.monotonic() > deadline:
@@ -105,8 +110,6 @@ def _expected_minutes(cell: Cell, rows: Rows) -> float:
 
 
 def _describe(cell: Cell) -> dict[str, Any]:
-    from spikegcl.protocol import versions  # brings torch, which a cell's process may not need
-
     return {
         "cell": cell.hash,
         "seed": cell.seed,

@@ -31,9 +31,10 @@ def trained_cell(dataset: str, choice: Choice) -> Cell:
 
 
 def cells(choice: Choice) -> list[Cell]:
+    """None where methods were chosen: the theorem is about none of them."""
     return [
         cell
-        for dataset in choice.datasets or GRAPHS
+        for dataset in (() if choice.methods else choice.datasets or GRAPHS)
         for group in (random_cell(dataset, choice), trained_cell(dataset, choice))
         for cell in group.seeded(choice.seeds)
     ]
