@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+import torch
 
 from spikegcl import bits
 from spikegcl.codes import Codes, open_codes
@@ -278,3 +279,9 @@ def test_pandas_polars_and_duckdb_read_the_same_codes(tmp_path):
     distances = codes.hamming(codes[0])[:, 0]
     order = sorted(range(60), key=lambda row: (distances[row], codes.ids[row]))[:4]
     assert found == [(codes.ids[row], distances[row]) for row in order]
+
+
+def test_ids_are_kept_alike_in_graphs_and_codes():
+    bits = [[0, 1], [1, 0]]
+    assert Codes.from_bits(bits, ids=torch.tensor([7, 5])).ids.tolist() == [7, 5]
+    assert list(map(str, Codes.from_bits(bits, ids=[True, False]).ids)) == ["True", "False"]

@@ -660,3 +660,14 @@ def test_wrong_choices_are_explained(run, arguments, message):
     code, _, err = run("reproduce", *arguments)
     assert code > 0
     assert message in " ".join(err.replace("│", " ").split())
+
+
+def test_a_generated_graph_is_not_given_the_size_of_another(rows):
+    (table,) = find_experiment("datasets").draw(Choice(datasets=("sbm:nodes=200",)), rows)
+    assert table.lines[-1][:2] == ["sbm:nodes=200", ""] and table.lines[-1][-1] == "not counted"
+
+
+@pytest.mark.parametrize("name", ["datasets", "theorem"])
+def test_what_is_about_no_method_is_left_out_where_methods_are_chosen(name):
+    assert find_experiment(name).cells(Choice())
+    assert not find_experiment(name).cells(Choice(methods=("gcn",)))

@@ -182,7 +182,8 @@ def test_onnx_of_a_compact_model_reads_its_components(tmp_path):
     graph = load_dataset("digits")
     model = train(graph, preset("compact", "")).model
     export.export_onnx(model, tmp_path / "m.onnx")
-    assert export.onnx_inputs(model, graph)["features"].shape == (1797, 64)
+    inputs = export.onnx_inputs(model, graph)
+    assert list(inputs) == ["features"] and inputs["features"].shape == (1797, 64)
     spikes, _ = run_onnx(tmp_path / "m.onnx", model, graph)
     expected = unpack(embed_graph(model, graph), model.bits).reshape(spikes.shape)
     near = np.abs(membranes(model, export.currents(model, graph)) - model.neuron.neuron.threshold) < 2e-6

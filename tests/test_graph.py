@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -383,3 +384,10 @@ def test_adjacency_is_symmetric_without_loops(edges):
         if u != v:
             expected[u, v] = expected[v, u] = 1
     assert np.array_equal(adjacency, expected)
+
+
+def test_ids_and_nodes_in_tensors_and_masks():
+    ids = torch.tensor([10, 20, 30])
+    assert build_graph([[0, 1, 1], [1, 2, 2]], ids=ids, num_nodes=3).ids.tolist() == [10, 20, 30]
+    with pytest.raises(GraphError, match="flatnonzero"):
+        build_graph([[0, 1, 1], [1, 2, 2]], num_nodes=3).subgraph(np.array([True, False, True]))

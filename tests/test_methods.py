@@ -19,7 +19,7 @@ from spikegcl.baselines import Fitted, Method, Shape, find_method, method_names
 from spikegcl.baselines.sign import rotate
 from spikegcl.config import Config
 from spikegcl.datasets import DATASETS, load_dataset, make_split
-from spikegcl.errors import ConfigError, LabelError, RunError
+from spikegcl.errors import ConfigError, FeatureError, LabelError, RunError, TrainingError
 from spikegcl.experiments import paper
 from spikegcl.graph import build_graph
 from spikegcl.probes import linear_probe
@@ -311,3 +311,25 @@ def test_bits_are_refused_by_methods_without_them(tmp_path, monkeypatch, capsys)
     monkeypatch.chdir(tmp_path)
     assert call("train", "digits", "--method", "gcn", "--bits", 8) == 1
     assert "unknown setting 'bits'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["compact", "ppr-itq", "itq", "projection", "pca-projection", "bane", "dgi"])
+def test_a_graph_without_features_is_an_error_that_says_what_to_do(name):
+    graph = build_graph([[0, 1, 2, 3], [1, 2, 3, 4]], num_nodes=6)
+    method = find_method(name)
+    with pytest.raises(FeatureError, match="structural_features"):
+        method.fit(graph, method.settings_for(), seed=0, split=None, on_epoch=None, device="cpu")
+
+
+def test_a_method_that_diverges_is_an_error():
+    graph = load_dataset("sbm:nodes=400")
+    method = find_method("gcn")
+    settings = method.settings_for().replace(lr=1e30, epochs=20)
+    with pytest.raises(TrainingError, match="lower lr"):
+        method.fit(graph, settings, seed=0, split=make_split(graph, 0), on_epoch=None, device="cpu")
+
+
+@pytest.mark.parametrize(("name", "setting"), [("dgi", "lr"), ("gcn", "weight_decay"), ("dgi+sign", "bits")])
+def test_numbers_below_zero_are_no_settings(name, setting):
+    with pytest.raises(ConfigError, match="out of range"):
+        find_method(name).settings_for().replace(**{setting: -1})

@@ -265,3 +265,12 @@ def test_inputs_that_cannot_work_are_refused(easy):
         linear_probe(bad, labels, split)
     with pytest.raises(FeatureError, match="N x d matrix"):
         linear_probe(bad[0], labels, split)
+
+
+def test_what_overflows_32_bits_is_an_error():
+    embedding = np.random.default_rng(0).standard_normal((30, 2))
+    embedding[4, 1] = 1e300
+    labels = np.arange(30) % 2
+    nodes = np.arange(30)
+    with pytest.raises(FeatureError, match="row 4 is not finite"):
+        linear_probe(embedding, labels, Split(nodes[:10], nodes[10:20], nodes[20:]))

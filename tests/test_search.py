@@ -316,3 +316,23 @@ def test_an_index_is_not_cut_off_by_a_full_disk(tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("links", [1, 0, -1])
+def test_too_few_links_are_an_error_before_faiss_sees_them(links):
+    with pytest.raises(CodesError, match="at least 2"):
+        Index.build(Codes.from_bits(np.eye(8, dtype=int)), "hnsw", links=links)
+
+
+@pytest.mark.parametrize("effort", [0, -3, 2**31])
+def test_an_effort_out_of_range_is_an_error(effort):
+    index = Index.build(Codes.from_bits(np.eye(8, dtype=int)), "ivf", lists=2)
+    with pytest.raises(CodesError, match="effort"):
+        index.search([0], k=1, effort=effort)
+
+
+def test_an_empty_index_file_is_named(tmp_path):
+    Index.build(Codes.from_bits(np.eye(8, dtype=int)), "ivf", lists=2).save(tmp_path / "index")
+    (tmp_path / "index/index.faiss").write_bytes(b"")
+    with pytest.raises(CodesError, match="missing or empty"):
+        Index.open(tmp_path / "index")

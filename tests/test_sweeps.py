@@ -136,7 +136,7 @@ def test_cka_compares_the_own_step_with_the_others(rows, tmp_path):
     assert (trained["own step"], trained["other steps"], trained["own step first (%)"]) == pytest.approx(
         (0.8, 0.2, 100)
     )
-    assert untrained["own step first (%)"] == 50
+    assert (untrained["own step first (%)"], untrained["own group first (%)"]) == (50, 100)
     pytest.importorskip("matplotlib")
     write_drawings([figure], tmp_path)
 
@@ -212,3 +212,10 @@ def test_measures_of_a_tiny_graph_can_be_drawn(rows, tmp_path, name):
     table = experiment.draw(choice, rows)[0]
     assert table.records
     assert "" not in {text for line in table.lines for text in line[:2]}
+
+
+def test_a_stopped_cell_is_named_under_the_table(rows):
+    stopped = find_experiment("time-steps").cells(CHOICE)[-1]
+    write_row(rows, stopped, None, status="stopped", reason="stopped at 9 GB")
+    table = find_experiment("time-steps").draw(CHOICE, rows)[0]
+    assert f"{stopped.method} on photo at {stopped.settings['steps']}: stopped at 9 GB." in table.notes
