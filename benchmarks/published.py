@@ -47,7 +47,9 @@ def draw() -> str:
         "# SpikeGCL, paper preset: printed, authors' code, ours and the floors",
         "",
         "Test accuracy in %, mean ± standard deviation over seeds 0 to 4, probe `paper`, epoch chosen on validation.",
-        "Drawn by `make published` from the JSON files beside this one.",
+        "Drawn by `make published` from the JSON files beside this one. The authors' code was run before this package",
+        "was written, by its own protocol and with other seeds (four on Cora, three on CiteSeer, not recorded on the",
+        "other two): one number each, without rows.",
         "",
         "| dataset | paper | authors' code | ours | untrained | projection "
         "| bits | firing | train s | embed s | probe s | MB |",
