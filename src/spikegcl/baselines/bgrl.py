@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from spikegcl import noise
 from spikegcl.baselines import Fitted, Method, Shape
-from spikegcl.baselines.common import Convolution, Linear, embed, initialise, train_loop
+from spikegcl.baselines.common import Convolution, Linear, fit_encoder, initialise
 from spikegcl.baselines.inputs import Inputs, make_inputs
 from spikegcl.energy import Operations, layers_of
 from spikegcl.propagate import Operator, make_operator
@@ -167,15 +167,10 @@ def fit(
         schedule.step()
         follow(target, online.encoder, target_momentum(epoch - 1, settings))
 
-    outcome = train_loop(
-        online, optimiser, lambda epoch: bootstrap_loss(online, target, view(0, epoch), view(1, epoch)),
+    return fit_encoder(
+        online, lambda: nn.functional.normalize(online.encoder(operator, inputs)), optimiser,
+        lambda epoch: bootstrap_loss(online, target, view(0, epoch), view(1, epoch)), settings,
         epochs=settings.epochs, clock=clock, after_step=after_step, on_epoch=on_epoch,
-    )  # fmt: skip
-    embedding = embed(online, lambda: nn.functional.normalize(online.encoder(operator, inputs)))
-    clock.lap("embed")
-    return Fitted(
-        settings, embedding=embedding, history=outcome.history, epoch=outcome.epoch, select=outcome.select,
-        seconds=clock.seconds,
     )  # fmt: skip
 
 

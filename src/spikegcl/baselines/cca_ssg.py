@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from spikegcl import noise
 from spikegcl.baselines import Fitted, Method, Shape
-from spikegcl.baselines.common import Convolution, Linear, embed, initialise, train_loop
+from spikegcl.baselines.common import Convolution, Linear, fit_encoder, initialise
 from spikegcl.baselines.inputs import Inputs, make_inputs
 from spikegcl.energy import Operations, layers_of
 from spikegcl.propagate import Operator, make_operator
@@ -128,16 +128,10 @@ def fit(
         h: Tensor = encoder(dropped, inputs.mask_columns(settings.column_mask, key))
         return h
 
-    outcome = train_loop(
-        encoder, torch.optim.Adam(encoder.parameters(), lr=settings.lr),
-        lambda epoch: agreement_loss(view(1, epoch), view(2, epoch), settings.decorrelation),
+    return fit_encoder(
+        encoder, lambda: encoder(operator, inputs), torch.optim.Adam(encoder.parameters(), lr=settings.lr),
+        lambda epoch: agreement_loss(view(1, epoch), view(2, epoch), settings.decorrelation), settings,
         epochs=settings.epochs, clock=clock, on_epoch=on_epoch,
-    )  # fmt: skip
-    embedding = embed(encoder, lambda: encoder(operator, inputs))
-    clock.lap("embed")
-    return Fitted(
-        settings, embedding=embedding, history=outcome.history, epoch=outcome.epoch, select=outcome.select,
-        seconds=clock.seconds,
     )  # fmt: skip
 
 

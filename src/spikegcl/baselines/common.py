@@ -174,6 +174,34 @@ def embed(module: nn.Module, forward: Callable[[], Tensor]) -> NDArray[np.float3
     return values
 
 
+def fit_encoder(
+    module: nn.Module,
+    forward: Callable[[], Tensor],
+    optimiser: torch.optim.Optimizer,
+    loss: Callable[[int], Tensor],
+    settings: Settings,
+    *,
+    epochs: int,
+    clock: Clock,
+    patience: int = 0,
+    select: str = "last",
+    after_step: Callable[[int], None] | None = None,
+    on_epoch: Callable[[Epoch], None] | None = None,
+    notes: tuple[str, ...] = (),
+) -> Fitted:
+    """Train without labels by ``loss(epoch)``; ``forward()`` then gives the embedding (N x D)."""
+    outcome = train_loop(
+        module, optimiser, loss, epochs=epochs, clock=clock, patience=patience, select=select, after_step=after_step,
+        on_epoch=on_epoch,
+    )  # fmt: skip
+    embedding = embed(module, forward)
+    clock.lap("embed")
+    return Fitted(
+        settings, embedding=embedding, history=outcome.history, epoch=outcome.epoch, select=outcome.select,
+        seconds=clock.seconds, notes=notes,
+    )  # fmt: skip
+
+
 def fit_classifier(
     module: nn.Module,
     forward: Callable[[int | None], Tensor],
@@ -187,7 +215,6 @@ def fit_classifier(
     patience: int = 0,
     loss: Callable[[Tensor, Tensor], Tensor] = nn.functional.cross_entropy,
     on_epoch: Callable[[Epoch], None] | None = None,
-    notes: tuple[str, ...] = (),
 ) -> Fitted:
     """Train a supervised model on the training nodes and keep the epoch that is best on the validation nodes.
 
@@ -211,5 +238,5 @@ def fit_classifier(
     clock.lap("embed")
     return Fitted(
         settings, predictions=predictions, history=outcome.history, epoch=outcome.epoch, select=outcome.select,
-        seconds=clock.seconds, notes=notes,
+        seconds=clock.seconds,
     )  # fmt: skip

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from spikegcl import noise
 from spikegcl.baselines import Fitted, Method, Shape
-from spikegcl.baselines.common import Convolution, embed, initialise, train_loop
+from spikegcl.baselines.common import Convolution, fit_encoder, initialise
 from spikegcl.baselines.inputs import Inputs, make_inputs
 from spikegcl.energy import Operations, dense_layer
 from spikegcl.propagate import Operator, make_operator
@@ -90,15 +90,10 @@ def fit(
         order = torch.randperm(graph.num_nodes, generator=noise.generator(seed, "corruption", epoch))
         return model.loss(operator, inputs, order.to(device))
 
-    outcome = train_loop(
-        model, torch.optim.Adam(model.parameters(), lr=settings.lr), loss, epochs=settings.epochs, clock=clock,
-        patience=settings.patience, select="loss", on_epoch=on_epoch,
-    )  # fmt: skip
-    embedding = embed(model, lambda: model.encode(operator, inputs))
-    clock.lap("embed")
-    return Fitted(
-        settings, embedding=embedding, history=outcome.history, epoch=outcome.epoch, select=outcome.select,
-        seconds=clock.seconds,
+    return fit_encoder(
+        model, lambda: model.encode(operator, inputs),
+        torch.optim.Adam(model.parameters(), lr=settings.lr), loss, settings,
+        epochs=settings.epochs, clock=clock, patience=settings.patience, select="loss", on_epoch=on_epoch,
     )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from spikegcl import noise
 from spikegcl.baselines import Fitted, Method, Shape
-from spikegcl.baselines.common import Convolution, embed, initialise, train_loop
+from spikegcl.baselines.common import Convolution, fit_encoder, initialise
 from spikegcl.baselines.inputs import Inputs, make_inputs
 from spikegcl.energy import Layer, Operations, dense_layer
 from spikegcl.propagate import Operator, make_operator, propagate
@@ -106,15 +106,10 @@ def fit(
         masked = inputs.mask_columns(settings.column_mask, noise.derive(seed, "mask", epoch))
         return model.loss(operator, masked, order.to(device))
 
-    outcome = train_loop(
-        model, torch.optim.Adam(model.parameters(), lr=settings.lr), loss, epochs=settings.epochs, clock=clock,
-        patience=settings.patience, select="loss", on_epoch=on_epoch,
-    )  # fmt: skip
-    embedding = embed(model, lambda: read_out(operator, model.encode(operator, inputs), settings.hops))
-    clock.lap("embed")
-    return Fitted(
-        settings, embedding=embedding, history=outcome.history, epoch=outcome.epoch, select=outcome.select,
-        seconds=clock.seconds,
+    return fit_encoder(
+        model, lambda: read_out(operator, model.encode(operator, inputs), settings.hops),
+        torch.optim.Adam(model.parameters(), lr=settings.lr), loss, settings,
+        epochs=settings.epochs, clock=clock, patience=settings.patience, select="loss", on_epoch=on_epoch,
     )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from spikegcl import noise
 from spikegcl.baselines import Fitted, Method, Shape
-from spikegcl.baselines.common import Convolution, Linear, embed, initialise, train_loop
+from spikegcl.baselines.common import Convolution, Linear, fit_encoder, initialise
 from spikegcl.baselines.inputs import Inputs, make_inputs
 from spikegcl.energy import Operations, layers_of
 from spikegcl.propagate import Operator, make_operator
@@ -165,17 +165,12 @@ def fit(
         drawn = torch.randperm(count, generator=noise.generator(seed, "sample", epoch))[: settings.sample]
         return model.project(h if exact else h[drawn.to(device)])
 
-    outcome = train_loop(
-        model, torch.optim.Adam(model.parameters(), lr=settings.lr, weight_decay=settings.weight_decay),
-        lambda epoch: contrast_loss(project(0, epoch), project(1, epoch), settings.temperature),
-        epochs=settings.epochs, clock=clock, on_epoch=on_epoch,
-    )  # fmt: skip
-    embedding = embed(model, lambda: nn.functional.normalize(model.encode(operator, inputs)))
-    clock.lap("embed")
     note = "exact loss" if exact else f"sampled negatives: {settings.sample} of {count} nodes, drawn every epoch"
-    return Fitted(
-        settings, embedding=embedding, history=outcome.history, epoch=outcome.epoch, select=outcome.select,
-        seconds=clock.seconds, notes=(note,),
+    return fit_encoder(
+        model, lambda: nn.functional.normalize(model.encode(operator, inputs)),
+        torch.optim.Adam(model.parameters(), lr=settings.lr, weight_decay=settings.weight_decay),
+        lambda epoch: contrast_loss(project(0, epoch), project(1, epoch), settings.temperature), settings,
+        epochs=settings.epochs, clock=clock, on_epoch=on_epoch, notes=(note,),
     )  # fmt: skip
 
 

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from spikegcl import noise
 from spikegcl.baselines import Fitted, Method, Shape
-from spikegcl.baselines.common import Linear, embed, initialise, train_loop
+from spikegcl.baselines.common import Linear, fit_encoder, initialise
 from spikegcl.baselines.inputs import Inputs, dropout, make_inputs
 from spikegcl.energy import Layer, Operations, layers_of
 from spikegcl.propagate import Operator, make_operator, propagate
@@ -141,13 +141,10 @@ def fit(
         orders = (torch.randperm(len(anchor), generator=rng).to(device) for _ in range(settings.negatives))
         return margin_loss(anchor, structural, neighbour, orders, settings)
 
-    optimiser = torch.optim.Adam(model.parameters(), lr=settings.lr, weight_decay=settings.weight_decay)
-    outcome = train_loop(model, optimiser, loss, epochs=settings.epochs, clock=clock, on_epoch=on_epoch)
-    embedding = embed(model, lambda: nn.functional.normalize(propagate(operator, model(inputs))))
-    clock.lap("embed")
-    return Fitted(
-        settings, embedding=embedding, history=outcome.history, epoch=outcome.epoch, select=outcome.select,
-        seconds=clock.seconds,
+    return fit_encoder(
+        model, lambda: nn.functional.normalize(propagate(operator, model(inputs))),
+        torch.optim.Adam(model.parameters(), lr=settings.lr, weight_decay=settings.weight_decay), loss, settings,
+        epochs=settings.epochs, clock=clock, on_epoch=on_epoch,
     )  # fmt: skip
 
 

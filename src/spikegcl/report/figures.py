@@ -17,7 +17,7 @@ SPIKE = (47, 127, 193)  # reads on white and on near-black: a bitmap cannot foll
 ROW = 7  # raster pixels a node
 HEALTHY = (20, 60)  # per cent: between silent and saturated (config.py, firing_rate)
 NAMES = {
-    "trained": "trained codes",
+    "trained": "these codes",
     "untrained": "untrained encoder",
     "projection": "random projection",
 }
@@ -108,7 +108,7 @@ def curve(data: Curve) -> Markup:
             plot.dot(width, 100 * value, kind, tip)
     plot.axes()
     points = ", ".join(f"{100 * value:.1f} % at {width}" for width, value in zip(data.bits, data.trained, strict=True))
-    return plot.draw("curve", f"Line chart of test accuracy by bits per node, trained codes: {points} bits.")
+    return plot.draw("curve", f"Line chart of test accuracy by bits per node, these codes: {points} bits.")
 
 
 def firing(data: Firing) -> Markup:

@@ -248,7 +248,7 @@ def _accuracy(facts: Facts) -> list[Figure]:
 
 def _curve(facts: Facts, judgement: Judgement) -> Figure:
     curve = judgement.curve
-    legend: tuple[tuple[str, str], ...] = (("c0", "trained codes"),)
+    legend: tuple[tuple[str, str], ...] = (("c0", figures.NAMES["trained"]),)
     floor: list[tuple[str, ...]] = [()] * len(curve.bits)
     caption = "Keeping only the first steps of every code, without training again. logreg probe"
     caption += " on a sample of the split." if curve.sampled else f", split of seed {facts.seed}."
@@ -257,7 +257,7 @@ def _curve(facts: Facts, judgement: Judgement) -> Figure:
     else:
         legend = (*legend, ("c2 dash1", "random projection, same bits"))
         floor = [(percent(value),) for value in curve.floor]
-    names = ("bits", "steps", "trained", "projection")[: 3 + (curve.floor is not None)]
+    names = ("bits", "steps", "these codes", "projection")[: 3 + (curve.floor is not None)]
     rows = tuple(
         (f"{width:,}", str(steps), percent(value), *extra)
         for width, steps, value, extra in zip(curve.bits, curve.steps, curve.trained, floor, strict=True)
@@ -266,13 +266,13 @@ def _curve(facts: Facts, judgement: Judgement) -> Figure:
 
 
 def _verdict(judgement: Judgement) -> str:
-    """One sentence that says whether training paid."""
+    """One sentence that says whether these codes are worth more than what costs nothing."""
     trained, best = judgement.accuracies[0], max(judgement.accuracies[1:], key=lambda row: row.mean)
     gap = trained.mean - best.mean
     side = "above" if gap >= 0 else "below"
     sure = "" if abs(gap) > trained.error + best.error else ", a difference within the error bars"
     return (
-        f"The trained codes reach {percent(trained.mean)}: {abs(100 * gap):.1f} points {side} the best floor "
+        f"These codes reach {percent(trained.mean)}: {abs(100 * gap):.1f} points {side} the best floor "
         f"at the same number of bits ({figures.NAMES.get(best.name, best.name)}, {percent(best.mean)}){sure}."
     )
 
