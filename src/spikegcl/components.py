@@ -310,12 +310,12 @@ def keeps_matrix(nodes: int, width: int, count: int) -> bool:
     return 4 * nodes * width <= DENSE_BYTES or width <= count + OVERSAMPLED
 
 
-def blank_components(columns: int, count: int, propagation: Propagation = PPR) -> Components:
+def blank_components(columns: int, count: int) -> Components:
     """Components of the right shape with nothing in them: what counting operations needs."""
     zeros = [np.zeros(size, np.float32) for size in (columns, count)]
     scaling = Scaling("standard", zeros[0], zeros[0], 1.0)
     return Components(
-        scaling, propagation, True, np.zeros((columns, count), np.float32), zeros[1], zeros[1], 1.0
+        scaling, PPR, True, np.zeros((columns, count), np.float32), zeros[1], zeros[1], 1.0
     )  # fmt: skip
 
 

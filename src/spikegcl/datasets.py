@@ -284,7 +284,7 @@ def _read_csv(path: Path, dtype: type, header: int | None = None) -> Any:
 # Graphs without files ---------------------------------------------------------------------------------------------
 
 
-def _digits(neighbours: int = 10) -> Graph:
+def _digits() -> Graph:
     """scikit-learn's 1797 images of 8 x 8 pixels, each joined to its ten nearest (both directions count)."""
     from sklearn.datasets import load_digits
 
@@ -294,8 +294,8 @@ def _digits(neighbours: int = 10) -> Graph:
     squares = (pixels**2).sum(axis=1)
     distance = squares[:, None] + squares[None, :] - 2 * pixels @ pixels.T
     np.fill_diagonal(distance, np.inf)
-    nearest = np.argsort(distance, axis=1, kind="stable")[:, :neighbours]
-    source = np.repeat(np.arange(len(pixels)), neighbours)
+    nearest = np.argsort(distance, axis=1, kind="stable")[:, :10]
+    source = np.repeat(np.arange(len(pixels)), nearest.shape[1])
     return build_graph(np.stack([source, nearest.ravel()]), pixels / 16, labels=labels, name="digits")
 
 

@@ -18,13 +18,10 @@ from spikegcl.structural import structural_features
 from spikegcl.training import train
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
 
     from spikegcl.config import Config
     from spikegcl.graph import Graph
-    from spikegcl.training import Epoch
 
     Packed = NDArray[np.uint8]
     Integers = NDArray[np.int64]
@@ -99,14 +96,7 @@ class LinkResult:
     floors: dict[str, LinkScores]
 
 
-def link_prediction(
-    graph: Graph,
-    config: Config,
-    *,
-    seed: int = 0,
-    with_floors: bool = True,
-    on_epoch: Callable[[Epoch], None] | None = None,
-) -> LinkResult:
+def link_prediction(graph: Graph, config: Config, *, seed: int = 0, with_floors: bool = True) -> LinkResult:
     """Hold out 15 % of the edges, train SpikeGCL on the others alone, rank held-out edges among non-edges.
 
     ``seed`` draws the edges, the non-edges and the initial weights. Structural features see none of the held-out edges
@@ -118,7 +108,7 @@ def link_prediction(
     remaining = held_out.graph if graph.features is not None else structural_features(held_out.graph)
     judged = "validation" in (config.select, config.stop)
     split = make_split(remaining, seed) if judged and remaining.labels is not None else None
-    trained = train(remaining, config, seed=seed, split=split, on_epoch=on_epoch)
+    trained = train(remaining, config, seed=seed, split=split)
     bits = trained.model.bits
     unlearned = {}
     if with_floors:

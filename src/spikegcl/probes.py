@@ -15,7 +15,7 @@ import torch
 from scipy.optimize import minimize
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from spikegcl.bits import check_packed, linear, linear_transpose
+from spikegcl.bits import check_packed, linear, linear_transpose, ones_per_bit
 from spikegcl.codes import Codes
 from spikegcl.errors import ConfigError, FeatureError, LabelError
 
@@ -310,8 +310,7 @@ class _BitRows:
         return linear_transpose(self.packed, slope, self.columns)
 
     def moments(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        ones = linear_transpose(self.packed, np.ones((len(self), 1), np.float32), self.columns)[:, 0]
-        return ones.astype(np.float64) / len(self), np.ones(self.columns)
+        return ones_per_bit(self.packed, self.columns) / len(self), np.ones(self.columns)
 
 
 @dataclass(frozen=True)
