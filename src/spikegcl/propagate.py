@@ -222,26 +222,35 @@ def _scale(indptr: Tensor, indices: Tensor, weights: Tensor, left: Tensor, right
     return torch.repeat_interleave(left, indptr.diff()) * weights * right[indices.long()]
 
 
-def _spmm(operator: Operator, values: Tensor, x: Tensor) -> Tensor:
+def multiply(indptr: Tensor, indices: Tensor, values: Tensor, x: Tensor) -> Tensor:
+    """A x for a sparse A (M x N, by rows) and a dense, contiguous x (N x W); no gradient."""
+    rows = len(indptr) - 1
     if fused(x):
-        out = torch.empty_like(x)
-        kernels.spmm(operator.indptr.numpy(), operator.indices.numpy(), values.numpy(), x.numpy(), out.numpy())
+        out = torch.empty(rows, x.shape[1])
+        kernels.spmm(indptr.numpy(), indices.numpy(), values.numpy(), x.numpy(), out.numpy())
         return out
-    size = (operator.num_nodes, operator.num_nodes)
-    matrix = torch.sparse_csr_tensor(operator.indptr, operator.indices.long(), values, size, check_invariants=False)
-    return matrix @ x
+    return torch.sparse_csr_tensor(indptr, indices.long(), values, (rows, len(x)), check_invariants=False) @ x
+
+
+def multiply_at(indptr: Tensor, indices: Tensor, left: Tensor, right: Tensor) -> Tensor:
+    """The entries of left right^T (M x W and N x W) where a sparse M x N pattern has one; no gradient."""
+    if fused(right):
+        out = torch.empty(len(indices))
+        kernels.sddmm(indptr.numpy(), indices.numpy(), left.numpy(), right.numpy(), out.numpy())
+        return out
+    return (torch.repeat_interleave(left, indptr.diff(), 0) * right[indices.long()]).sum(1)
 
 
 class _Propagate(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, operator: Operator) -> Tensor:
         ctx.operator = operator
-        return _spmm(operator, operator.values, x.contiguous())
+        return multiply(operator.indptr, operator.indices, operator.values, x.contiguous())
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         operator = ctx.operator
-        return _spmm(operator, operator.values_t, grads[0].contiguous()), None
+        return multiply(operator.indptr, operator.indices, operator.values_t, grads[0].contiguous()), None
 
 
 def propagate(operator: Operator, x: Tensor) -> Tensor:
@@ -255,18 +264,13 @@ class _WeightedSum(torch.autograd.Function):
     def forward(ctx: Any, values: Tensor, x: Tensor, operator: Operator, mirror: Tensor) -> Tensor:
         ctx.operator = operator
         ctx.save_for_backward(values, x, mirror)
-        return _spmm(operator, values, x)
+        return multiply(operator.indptr, operator.indices, values, x)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
         values, x, mirror = ctx.saved_tensors
-        operator, grad = ctx.operator, grads[0].contiguous()
-        if fused(x):
-            by_value = torch.empty_like(values)
-            kernels.sddmm(operator.indptr.numpy(), operator.indices.numpy(), grad.numpy(), x.numpy(), by_value.numpy())
-        else:
-            by_value = (grad[operator.rows] * x[operator.indices.long()]).sum(1)
-        return by_value, _spmm(operator, values[mirror], grad), None, None
+        pattern, grad = (ctx.operator.indptr, ctx.operator.indices), grads[0].contiguous()
+        return multiply_at(*pattern, grad, x), multiply(*pattern, values[mirror], grad), None, None
 
 
 def mirror_edges(operator: Operator) -> Tensor:

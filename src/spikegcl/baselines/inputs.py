@@ -17,10 +17,10 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from spikegcl import kernels, noise
+from spikegcl import noise
 from spikegcl.errors import FeatureError
 from spikegcl.graph import features_of
-from spikegcl.propagate import fused
+from spikegcl.propagate import multiply, multiply_at
 
 if TYPE_CHECKING:
     from spikegcl.graph import Graph
@@ -51,32 +51,17 @@ class _Product(torch.autograd.Function):
         weight = weight.contiguous()
         ctx.pattern = pattern
         ctx.save_for_backward(values, weight if ctx.needs_input_grad[2] else None)
-        return _multiply(pattern.indptr, pattern.indices, values, weight, pattern.shape)
+        return multiply(pattern.indptr, pattern.indices, values, weight)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, Tensor | None]:
         pattern, grad = ctx.pattern, grads[0].contiguous()
         values, weight = ctx.saved_tensors
         ordered = values.detach()[pattern.by_column]
-        by_weight = _multiply(pattern.indptr_t, pattern.indices_t, ordered, grad, pattern.shape[::-1])
-        return by_weight, None, None if weight is None else _at_pattern(pattern, grad, weight.detach())
-
-
-def _multiply(indptr: Tensor, indices: Tensor, values: Tensor, right: Tensor, shape: tuple[int, ...]) -> Tensor:
-    if fused(right):
-        out = torch.empty(shape[0], right.shape[1])
-        kernels.spmm(indptr.numpy(), indices.numpy(), values.numpy(), right.numpy(), out.numpy())
-        return out
-    return torch.sparse_csr_tensor(indptr, indices.long(), values, shape, check_invariants=False) @ right
-
-
-def _at_pattern(pattern: _Sparse, left: Tensor, right: Tensor) -> Tensor:
-    """The entries of left right^T where the pattern has one."""
-    if fused(right):
-        out = torch.empty(len(pattern.indices))
-        kernels.sddmm(pattern.indptr.numpy(), pattern.indices.numpy(), left.numpy(), right.numpy(), out.numpy())
-        return out
-    return (left[pattern.rows] * right[pattern.indices.long()]).sum(1)
+        by_weight = multiply(pattern.indptr_t, pattern.indices_t, ordered, grad)
+        if weight is None:
+            return by_weight, None, None
+        return by_weight, None, multiply_at(pattern.indptr, pattern.indices, grad, weight.detach())
 
 
 @dataclass(frozen=True, eq=False)
