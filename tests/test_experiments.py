@@ -513,16 +513,16 @@ def test_a_frontier_is_drawn_from_codes_floors_and_signed_floats(rows):
     assert [list(line) for line in gain.lines] == [["cora", "+15.0 (untrained, 1)", ""], ["mean", "+15.0", ""]]
 
 
-def test_compact_stands_beside_the_printed_values_under_both_probes(rows):
-    for probe, value in (("logreg", 0.9), ("paper", 0.8)):
-        cell = method_cell(measures.accuracy, "compact", "cora", Choice(probe=probe), {"bits": 512})
+def test_compact_and_a_floor_stand_beside_the_printed_values(rows):
+    for method, probe, value in (("compact", "logreg", 0.9), ("compact", "paper", 0.8), ("ppr-itq", "logreg", 0.85)):
+        cell = method_cell(measures.accuracy, method, "cora", Choice(probe=probe), {"bits": 512})
         write_row(rows, cell, result(value, 0.5, bits=512))
     (table,) = [drawn for drawn in frontier.draw(Choice(), rows) if drawn.name == "frontier-printed"]
     (line,) = table.lines
     assert list(line) == [
-        "cora", "87.4 (4032 bits)", "88.0 (SUGRL)", "", "90.0 (1)", "", "80.0 (1)"
+        "cora", "87.4 (4032 bits)", "88.0 (SUGRL)", "", "90.0 (1)", "", "80.0 (1)", "85.0 (1)"
     ]  # fmt: skip
-    assert [record["probe"] for record in table.records] == ["logreg", "paper"]
+    assert [record["probe"] for record in table.records] == ["logreg", "paper", "logreg"]
 
 
 def test_a_frontier_of_compact_has_the_cells_of_the_table_beside_the_printed_values():
