@@ -15,6 +15,7 @@ import scipy.sparse as sp
 
 from commands import FAST, options
 from spikegcl.codes import open_codes
+from spikegcl.commands import train as train_command
 from spikegcl.config import preset
 from spikegcl.training import train
 
@@ -454,3 +455,12 @@ def test_settings_that_change_nothing_are_named(run, files, caplog):
     caplog.clear()
     assert run("train", *few, "--set", "epochs=1", "-o", "trained")[0] == 0
     assert "changes nothing" not in caplog.text
+
+
+def test_codes_below_a_floor_come_with_advice(run, files, monkeypatch, caplog):
+    monkeypatch.setattr(train_command, "BEHIND", -100.0)
+    monkeypatch.setattr(train_command, "DEAD", -1.0)
+    code, *_ = run("train", *options(files[1]), "--bits", "16", "--no-report", "-o", "r")
+    assert code == 0
+    assert "points below a floor" in caplog.text and "--set propagation=" in caplog.text
+    assert "bits never fire" in caplog.text

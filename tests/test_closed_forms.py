@@ -244,3 +244,11 @@ def test_parameters_are_the_numbers_that_are_kept(words, name):
     arrays = [*kept.components.arrays().values(), kept.rotation.directions, kept.medians.thresholds]
     scales = 2  # of the features and of the scores
     assert method.parameters(Shape.of(words), settled) == sum(array.size for array in arrays) + scales
+
+
+def test_a_sparse_table_with_columns_that_all_rows_have_is_no_text():
+    rng = np.random.default_rng(0)
+    categories = np.eye(12, dtype=np.float32)[rng.integers(0, 12, (100, 4))].reshape(100, 48)
+    incomes = np.exp(rng.standard_normal((100, 2))).astype(np.float32)
+    assert choose_scaling(sp.csr_array(categories)) == "words"
+    assert choose_scaling(sp.csr_array(np.hstack([categories, incomes]))) == "standard"

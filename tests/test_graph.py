@@ -391,3 +391,9 @@ def test_ids_and_nodes_in_tensors_and_masks():
     assert build_graph([[0, 1, 1], [1, 2, 2]], ids=ids, num_nodes=3).ids.tolist() == [10, 20, 30]
     with pytest.raises(GraphError, match="flatnonzero"):
         build_graph([[0, 1, 1], [1, 2, 2]], num_nodes=3).subgraph(np.array([True, False, True]))
+
+
+def test_two_edges_are_sources_above_targets_and_that_is_said(caplog):
+    caplog.set_level("INFO")
+    assert build_graph([[0, 1], [2, 3]]).adjacency.toarray()[[0, 1], [2, 3]].tolist() == [1, 1]
+    assert "sources above targets" in caplog.text

@@ -18,7 +18,6 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from spikegcl import noise
 from spikegcl.bits import pack
-from spikegcl.scaling import FEW
 from spikegcl.streaming import column_variances
 
 if TYPE_CHECKING:
@@ -35,6 +34,7 @@ FIT_NODES = 2**16  # nodes a rotation is fitted on
 ITERATIONS = 25  # of ITQ: its error hardly moves after twenty
 BLOCK = 64  # components and bits of one ITQ rotation
 ROTATED = (64, 32, 128)  # the same in the compact preset: several sizes are better than any one (docs/compact.md)
+FEW_COMPONENTS = 16  # rotations of fewer fire at several shares: ordered values are told by no half alone (shares.md)
 READ_NODES = 2**13  # nodes that read_back settles bits of: time grows with nodes times the square of the bits
 READ_ROUNDS, READ_SWEEPS = 10, 2  # of its least squares, and over all bits in each
 CLOSENESS = 0.03  # of bits to what directions give: the best of 0.03, 0.1 and 0.3 on three graphs (docs/compact.md)
@@ -141,11 +141,11 @@ def fit_channels(components: Components, scores: Floats, bits: int, *, seed: int
     at the nodes where that column is largest. Both kinds are spread evenly over the bits, so that the first steps of a
     code are a code of the same kind.
 
-    Further rotations of fewer than ``FEW`` components say nothing new, unless they fire at other shares.
+    Further rotations of fewer than ``FEW_COMPONENTS`` say little new, unless they fire at other shares.
     """
     singles = next((bits // share for least, share in SINGLE_SHARES.items() if bits >= least), 0)
     single = components.leading_columns(singles, column_variances(scores).astype(np.float32))
-    few = scores.shape[1] < FEW
+    few = scores.shape[1] < FEW_COMPONENTS
     rotated = fit_itq(scores, bits - single.shape[1], seed=seed, blocks=ROTATED, reads_back=not few).directions
     width = len(rotated)
     halves = np.full(rotated.shape[1], 0.5, np.float32)

@@ -83,6 +83,7 @@ class Propagation:
 
 PPR = Propagation()
 OWN = Propagation(0, 0.0)  # a node's own features
+PROPAGATIONS = {"pagerank": PPR, "hops": Propagation(2, 0.0), "none": OWN}  # what can be asked for by name
 
 
 def choose_propagation(graph: Graph, features: ScaledRows) -> Propagation:
@@ -203,8 +204,8 @@ class Components:
         """Scores of every node, N x k, by falling variance; with ``blocks`` as :func:`propagated` has it."""
         return self._scores(propagated(graph, self.scaling, self.propagation, unit=self.unit, blocks=blocks))
 
-    def describe(self) -> tuple[str, ...]:
-        """What was chosen for this graph, and why, one sentence each."""
+    def describe(self, *, asked: bool = False) -> tuple[str, ...]:
+        """What was chosen for this graph, and why, one sentence each; ``asked`` if settings chose the propagation."""
         columns, count = self.directions.shape
         kind = "few columns" if columns < FEW else "real values"
         features = {
@@ -213,17 +214,15 @@ class Components:
             "standard": f"{kind}, so columns are centred and divided by their deviation",
         }
         if self.propagation == OWN:
-            spread = "none: neighbours' features are no more alike than those of nodes drawn at random"
+            spread, reason = "none", "neighbours' features are no more alike than those of nodes drawn at random"
         elif self.propagation.restart:
-            spread = (
-                f"personalised PageRank (restart {self.propagation.restart:g}, {self.propagation.hops} hops): "
-                "neighbours' features are alike, and a node keeps a part of its own"
-            )
+            spread = f"personalised PageRank (restart {self.propagation.restart:g}, {self.propagation.hops} hops)"
+            reason = "neighbours' features are alike, and a node keeps a part of its own"
         else:
-            spread = f"{self.propagation.hops} hops"
+            spread, reason = f"{self.propagation.hops} hops", ""
         return (
             f"inputs: {features[self.scaling.kind]}",
-            f"propagation: {spread}",
+            f"propagation: {spread}: {'as asked' if asked else reason}",
             f"components: {count} from {columns} columns",
         )
 

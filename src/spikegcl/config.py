@@ -31,6 +31,7 @@ class Config(Settings):
     # Encoder.
     inputs: str = "features"  # what it reads: the graph's features, or their components after propagation
     components: int = 0  # how many of these; 0: as many as bits, at least 128
+    propagation: str = "auto"  # of features before components are taken: auto asks whether neighbours are alike
     encoder: str = "gcn"  # the paper's basic unit; sage and gat are its ablation; linear for inputs = components
     layers: int = 2  # [L] first per group, the others shared
     activation: str = "elu"  # the authors' choice
@@ -66,6 +67,7 @@ class Config(Settings):
     CHOICES: ClassVar = {
         "grouping": ("chunk", "random", "cluster", "all"),
         "inputs": ("features", "components"),
+        "propagation": ("auto", "pagerank", "hops", "none"),
         "encoder": ("gcn", "sage", "gat", "linear"),
         "objective": ("margin", "clusters"),
         "activation": ("elu", "relu", "none"),
@@ -96,7 +98,7 @@ class Config(Settings):
         "patience": (1, 10**9),
         "parts": (1, 2**31 - 1),
     }
-    NEWER: ClassVar = {"parts": 1}
+    NEWER: ClassVar = {"parts": 1, "propagation": "auto"}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -105,6 +107,7 @@ class Config(Settings):
             (components and self.grouping != "all", "inputs = components needs grouping = all"),
             (components and self.layers != 1, "inputs = components needs layers = 1"),
             (components and self.encoder != "linear", "inputs = components needs encoder = linear"),
+            (not components and self.propagation != "auto", "propagation is for inputs = components"),
             (not components and self.objective == "clusters", "objective = clusters needs inputs = components"),
             (not components and self.encoder == "linear", "encoder = linear needs inputs = components"),
         ):

@@ -237,8 +237,9 @@ class SpikeGCLEmbedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             return from_pyg(X)
         if X is None or isinstance(X, str | os.PathLike) or hasattr(X, "nodes"):
             raise GraphError(
-                f"X is {type(X).__name__}; give a Graph (spikegcl.read_graph reads files, spikegcl.from_networkx takes "
-                "networkx graphs), a PyG Data, features with an adjacency, or a feature matrix"
+                f"X is {type(X).__name__}; give a Graph (spikegcl.read_graph reads files, "
+                "spikegcl.foreign.from_networkx takes networkx graphs), a PyG Data, features with an adjacency, "
+                "or a feature matrix"
             )
         least = 2 if fitting else 1
         features = validate_data(

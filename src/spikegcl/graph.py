@@ -208,10 +208,10 @@ def build_graph(
 ) -> Graph:
     """Check everything and build a :class:`Graph`.
 
-    ``edges`` is an integer array of shape 2 x M or M x 2 with node indices (2 x 2 is read as 2 x M: sources above
-    targets), or a scipy sparse adjacency. Edges are symmetrised; duplicates (the largest weight wins, so repeating a
-    line changes nothing) and self-loops are removed, with their counts in the log. ``num_nodes`` defaults to the rows
-    of ``features``, else to the largest index + 1.
+    ``edges`` is an integer array of shape 2 x M or M x 2 with node indices (a 2 x 2 array is read as 2 x M: sources
+    above targets), or a scipy sparse adjacency. Edges are symmetrised; duplicates (the largest weight wins, so
+    repeating a line changes nothing) and self-loops are removed, with their counts in the log. ``num_nodes`` defaults
+    to the rows of ``features``, else to the largest index + 1.
 
     >>> build_graph([[0, 1, 1], [1, 2, 2]], num_nodes=4)
     Graph(graph: 4 nodes, 2 undirected edges, 0 no features, 0 classes)
@@ -271,6 +271,8 @@ def _edge_arrays(edges: Any, weights: Any) -> tuple[NDArray[Any], NDArray[Any], 
                 f"edges must be integer node indices, got {pairs.dtype}; "
                 "read files with spikegcl.readers to keep other ids"
             )
+        if pairs.shape == (2, 2):
+            log.info("edges are 2 x 2: read as sources above targets; transpose them if they are two pairs of nodes")
         source, target = pairs if pairs.shape[0] == 2 else pairs.T
         weight = None if weights is None else np.asarray(weights, np.float32)
     if weight is not None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float32]
 
 TOO_LARGE = "features are too large: their squares exceed float32; divide them by a constant"
+COMMON = 0.95  # share of rows that no word of a sparse text is in
 FEW = 8  # columns or components: what is done with many loses too much of fewer (docs/compact.md)
 
 
@@ -104,7 +105,8 @@ def fit_scaling(features: Any, kind: str = "auto") -> Scaling:
 def choose_scaling(features: Any) -> str:
     """``words`` or ``weighted`` for what looks like words of a text, else ``standard``.
 
-    Words: nothing negative, and sparse or nothing but zeros and ones. They have weights of their own (TF-IDF, mostly)
+    Words: nothing negative, and sparse or nothing but zeros and ones; a column that nearly all rows of a sparse matrix
+    have is a measured value among others that are not. They have weights of their own (TF-IDF, mostly)
     if there are fractions that differ inside a row; the same fraction all over a row is a row that was normalised.
     Fewer than ``FEW`` columns are no text: the length of a row says too much.
     """
@@ -112,7 +114,7 @@ def choose_scaling(features: Any) -> str:
         return "standard"
     if not sp.issparse(features):
         return "words" if all(np.isin(rows, (0, 1)).all() for rows in _in_blocks(features)) else "standard"
-    if features.data.min(initial=0) < 0:
+    if features.data.min(initial=0) < 0 or np.bincount(features.indices).max(initial=0) > COMMON * features.shape[0]:
         return "standard"
     return "weighted" if any(_has_weights(rows) for rows in _in_blocks(features)) else "words"
 

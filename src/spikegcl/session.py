@@ -211,13 +211,13 @@ class Session:
 def _find_components(
     graph: Graph, config: Config, seed: int, known: Components | None
 ) -> tuple[Components, NDArray[np.float32]]:
-    from spikegcl.components import component_count, fit_components
+    from spikegcl.components import PROPAGATIONS, component_count, fit_components
 
     blocks = config.parts if config.parts > 1 else None
     if known is not None:
         return known, known.apply(graph, blocks)
     count = config.components or component_count(config.steps * config.channels)
-    return fit_components(graph, count, seed=seed, blocks=blocks)
+    return fit_components(graph, count, seed=seed, propagation=PROPAGATIONS.get(config.propagation), blocks=blocks)
 
 
 def check_device(device: torch.device | str) -> None:

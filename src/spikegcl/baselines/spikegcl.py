@@ -35,6 +35,7 @@ def fit(
     device: str = "cpu",
     checkpoints: Checkpoints | None = None,
 ) -> Fitted:
+    asked = settings.propagation != "auto"
     trained = train(graph, settings, seed=seed, split=split, on_epoch=on_epoch, device=device, checkpoints=checkpoints)
     operations = count(trained.model, graph, trained.codes)
     return Fitted(
@@ -47,7 +48,7 @@ def fit(
         spikes=operations.spikes_per_step,
         operations=operations,
         seconds=trained.seconds,
-        notes=() if trained.model.inputs is None else trained.model.inputs.describe(),
+        notes=() if trained.model.inputs is None else trained.model.inputs.describe(asked=asked),
         trained=trained,
     )
 

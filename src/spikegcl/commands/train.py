@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("spikegcl")
 
 MOST_SEED = 2**63 - 1  # what the generators take
+BEHIND = 1.0  # points below a floor, and ...
+DEAD = 0.25  # ... share of bits that never fire, from which on a user is told
 
 Probe = Annotated[str, typer.Option(help="Linear probe: logreg or paper.")]
 
@@ -121,6 +123,7 @@ def train(
         write_metrics(folder, metrics)
     if report and chosen.name == "spikegcl":
         _draw_report(output, loaded)
+    _advise(metrics, config)
     _print_metrics(metrics, loaded, json_)
 
 
@@ -131,6 +134,26 @@ def _name_idle(config: Settings, given: list[str]) -> None:
     idle = sorted(LEARNING & {setting.partition("=")[0].strip() for setting in given})
     if idle and isinstance(config, Config) and config.inputs == "components" and not config.epochs:
         log.warning("nothing is trained (epochs = 0), so %s changes nothing; try --set epochs=10", " and ".join(idle))
+
+
+def _advise(metrics: dict[str, Any], config: Settings) -> None:
+    """Say so where codes are worth less than a floor, or where much of them is empty, and what to try."""
+    from spikegcl.config import Config
+
+    if not isinstance(config, Config):
+        return
+    floors = {name: floor["mean"] for name, floor in metrics.get("floors", {}).items()}
+    best = max(floors, key=lambda name: floors[name], default=None)
+    if best is not None and (behind := 100 * (floors[best] - metrics["test_accuracy"]["mean"])) > BEHIND:
+        compact = config.inputs == "components"
+        tries = "--set propagation=pagerank, hops or none" if compact else "--preset compact"
+        log.warning("these codes are %.1f points below a floor, the %s; try %s", behind, _FLOORS[best], tries)
+    if metrics["dead_bits"] > DEAD * metrics["bits"]:
+        log.warning(
+            "%.0f of %d bits never fire; scale features to mean 0 and deviation 1, or lower the threshold",
+            metrics["dead_bits"],
+            metrics["bits"],
+        )
 
 
 def _print_metrics(metrics: dict[str, Any], graph: Graph, json_: bool) -> None:
