@@ -13,7 +13,7 @@ from spikegcl.baselines import find_method
 from spikegcl.bits import unpack
 from spikegcl.checkpoint import load_model, save_model
 from spikegcl.closed_forms import FEW_COMPONENTS, SINGLE_RATE, SINGLE_SHARES, fit_channels, fit_itq, fit_medians
-from spikegcl.components import OWN, PPR, blank_components, fit_components
+from spikegcl.components import FAR, OWN, PPR, blank_components, fit_components
 from spikegcl.config import Config, fit_to_graph, preset
 from spikegcl.datasets import load_dataset, make_split
 from spikegcl.energy import count, energies
@@ -243,6 +243,20 @@ def test_features_are_propagated_only_where_neighbours_are_alike_and_that_is_bet
     assert found.propagation == chosen
     assert ("no more alike" in " ".join(found.describe())) is (chosen == OWN)
     assert accuracy(scores) > accuracy(fit_components(graph, 128, propagation=other)[1]) + 0.05
+
+
+def test_structural_columns_go_further_than_features():
+    graph = load_dataset("sbm:nodes=1000,classes=4,degree=4,homophily=0.8")
+    edges = structural_features(replace(graph, features=None, columns=None))
+    found, _ = fit_components(edges, 128)
+    assert found.propagation == FAR
+    config = COMPACT.replace(bits=64)
+
+    def accuracy(**changes):
+        codes = train(edges, config.replace(**changes)).codes
+        return linear_probe(codes, graph.labels, make_split(graph, 0), kind="logreg", bits=64).val_accuracy
+
+    assert accuracy() > accuracy(propagation="pagerank") + 0.05
 
 
 @pytest.mark.parametrize(("asked", "hops"), [("pagerank", 10), ("hops", 2), ("none", 0)])

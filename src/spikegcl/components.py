@@ -34,6 +34,7 @@ from spikegcl.streaming import (
     square_lengths,
     temporary_array,
 )
+from spikegcl.structural import is_structural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -83,15 +84,20 @@ class Propagation:
 
 PPR = Propagation()
 OWN = Propagation(0, 0.0)  # a node's own features
+FAR = Propagation(restart=0.02)  # of structural columns, which tell little by themselves (compact/structural.md)
 PROPAGATIONS = {"pagerank": PPR, "hops": Propagation(2, 0.0), "none": OWN}  # what can be asked for by name
 
 
 def choose_propagation(graph: Graph, features: ScaledRows) -> Propagation:
     """``PPR`` if the features of neighbours are more alike than those of nodes drawn at random, else ``OWN``.
 
+    Structural columns are made from neighbours, and go ``FAR``.
+
     Alike: the sum over the edges of w_ij v_i . v_j, with v the features projected to a few random directions, as
     centred rows of unit length. Over random edges it has mean 0 and variance 2 sum w_ij^2 ||V'V / N||^2.
     """
+    if is_structural(graph):
+        return FAR
     rng = np.random.default_rng(noise.derive("likeness", features.shape[1]))
     values = features.times(rng.standard_normal((features.shape[1], LIKENESS), dtype=np.float32))
     for _ in range(2):  # lengths and means again: the one moves the other
@@ -217,7 +223,8 @@ class Components:
             spread, reason = "none", "neighbours' features are no more alike than those of nodes drawn at random"
         elif self.propagation.restart:
             spread = f"personalised PageRank (restart {self.propagation.restart:g}, {self.propagation.hops} hops)"
-            reason = "neighbours' features are alike, and a node keeps a part of its own"
+            alike = "neighbours' features are alike, and a node keeps a part of its own"
+            reason = "structural columns tell little by themselves" if self.propagation == FAR else alike
         else:
             spread, reason = f"{self.propagation.hops} hops", ""
         return (

@@ -79,6 +79,7 @@ class SpikeGCLEmbedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         grouping: str | None = None,
         inputs: str | None = None,
         components: int | None = None,
+        propagation: str | None = None,
         encoder: str | None = None,
         layers: int | None = None,
         activation: str | None = None,
@@ -115,6 +116,7 @@ class SpikeGCLEmbedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.grouping = grouping
         self.inputs = inputs
         self.components = components
+        self.propagation = propagation
         self.encoder = encoder
         self.layers = layers
         self.activation = activation

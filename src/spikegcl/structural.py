@@ -41,8 +41,16 @@ def structural_features(graph: Graph, width: int = 128) -> Graph:
         sketch = propagate(operator, sketch)
         total += torch.nn.functional.normalize(sketch)
     degree = torch.from_numpy(np.log1p(graph.degrees).astype(np.float32))
-    names = [f"sketch{c}" for c in range(width - 1)] + ["log_degree"]
-    return graph.with_features(torch.cat([total, degree[:, None]], 1).numpy(), names)
+    return graph.with_features(torch.cat([total, degree[:, None]], 1).numpy(), _names(width))
+
+
+def is_structural(graph: Graph) -> bool:
+    """Whether the features of ``graph`` were made by :func:`structural_features`."""
+    return graph.columns == tuple(_names(graph.num_features))
+
+
+def _names(width: int) -> list[str]:
+    return [f"sketch{column}" for column in range(width - 1)] + ["log_degree"]
 
 
 def _id_keys(graph: Graph) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
