@@ -11,7 +11,7 @@ import numpy as np
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from spikegcl.config import Config
+from spikegcl.config import Config, preset
 from spikegcl.report import figures
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 ID_LENGTH = 80  # of an id as shown: ids may be whole addresses
 TABLE_ROWS = 64  # of the numbers under a figure
 # What the default of a setting means where its value does not say.
-DEFAULTS = {"steps": "from the graph", "threshold": "calibrated"}
+DEFAULTS = {"steps": "from the graph", "threshold": "calibrated"}  # where it is 0
 _LOSSES = {
     "margin": "Margin ranking loss of an epoch, mean over steps.",
     "clusters": "Cross-entropy of predicted clusters, mean over an epoch.",
@@ -206,11 +206,12 @@ _RESETS = {"subtract": "subtraction", "zero": "setting to zero"}
 
 
 def _settings(config: Config) -> list[tuple[str, str, str, bool]]:
-    """Name, value, default, and whether they differ."""
-    default = dataclasses.asdict(Config())
+    """Name, value, default of the preset it comes closest to, and whether they differ."""
+    default = dataclasses.asdict(preset("compact" if _is_fitted(config) else "contrastive", ""))
+    shown = {name: _value(value) for name, value in default.items()}
+    shown |= {name: text for name, text in DEFAULTS.items() if not default[name]}
     return [
-        (name, _value(value), DEFAULTS.get(name, _value(default[name])), value != default[name])
-        for name, value in dataclasses.asdict(config).items()
+        (name, _value(value), shown[name], value != default[name]) for name, value in dataclasses.asdict(config).items()
     ]
 
 
