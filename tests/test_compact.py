@@ -305,3 +305,14 @@ def test_a_constant_column_has_no_bit(graph):
     assert components.leading_columns(13, scores.var(0)).shape[1] == 12
     ones = unpack(train(constant, COMPACT.replace(bits=64)).codes, 64).mean(0)
     assert ((ones > 0) & (ones < 1)).all()
+
+
+def test_a_new_node_with_a_strange_value_is_named(caplog):
+    graph = load_dataset("digits")
+    model = train(graph, COMPACT).model
+    embed_graph(model, graph)
+    assert "deviations" not in caplog.text
+    features = graph.features.copy()
+    features[7, 30] = 1e6
+    embed_graph(model, graph.with_features(features))
+    assert "1 nodes have a feature 1000 deviations" in caplog.text

@@ -12,6 +12,7 @@ Nothing looks at labels. :mod:`closed_forms` makes codes of the scores, and an e
 from __future__ import annotations
 
 import dataclasses
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from sklearn.utils.extmath import randomized_svd
 from spikegcl import noise
 from spikegcl.graph import features_of
 from spikegcl.propagate import Operator, make_operator, propagate
-from spikegcl.scaling import FEW, Scaling, fit_scaling, inverse_of
+from spikegcl.scaling import FEW, STRANGE, Scaling, fit_scaling, inverse_of
 from spikegcl.streaming import (
     ScaledRows,
     StreamedOperator,
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     from spikegcl.graph import Graph
 
     Floats = NDArray[np.float32]
+
+log = logging.getLogger("spikegcl")
 
 CHUNK = 256  # columns propagated at a time
 EXACT_COLUMNS = 2048  # lengths of propagated rows are exact up to this many columns ...
@@ -208,6 +211,13 @@ class Components:
 
     def apply(self, graph: Graph, blocks: int | None = None) -> Floats:
         """Scores of every node, N x k, by falling variance; with ``blocks`` as :func:`propagated` has it."""
+        if strange := self.scaling.strange(features_of(graph)):
+            log.warning(
+                "%d nodes have a feature %g deviations or more from its mean in training, and change the codes around "
+                "them; look for wrong units or missing values",
+                strange,
+                STRANGE,
+            )
         return self._scores(propagated(graph, self.scaling, self.propagation, unit=self.unit, blocks=blocks))
 
     def describe(self, *, asked: bool = False) -> tuple[str, ...]:

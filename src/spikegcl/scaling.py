@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 TOO_LARGE = "features are too large: their squares exceed float32; divide them by a constant"
 COMMON = 0.95  # share of rows that no word of a sparse text is in
+STRANGE = 1000.0  # deviations: among N values none is further than the root of N from their mean
 FEW = 8  # columns or components: what is done with many loses too much of fewer (docs/compact.md)
 
 
@@ -76,6 +77,18 @@ class Scaling:
         rows = _weigh(features, self.weight, self.kind)
         return Centred(rows * np.float32(self.scale), self.offset)
 
+    def strange(self, features: Any) -> int:
+        """How many rows have a value ``STRANGE`` deviations or more from its column's mean; 0 for words."""
+        count = 0
+        for rows in _in_blocks(features) if self.kind == "standard" else ():
+            weighed = _weigh(rows, self.weight, self.kind)
+            if sp.issparse(weighed):
+                row = np.repeat(np.arange(weighed.shape[0]), np.diff(weighed.indptr))
+                count += len(np.unique(row[np.abs(weighed.data) > STRANGE]))
+            else:
+                count += int((np.abs(weighed - self.offset) > STRANGE).any(1).sum())
+        return count
+
 
 def fit_scaling(features: Any, kind: str = "auto") -> Scaling:
     """Fit one of the kinds; ``auto`` takes the one that :func:`choose_scaling` finds.
@@ -114,7 +127,9 @@ def choose_scaling(features: Any) -> str:
         return "standard"
     if not sp.issparse(features):
         return "words" if all(np.isin(rows, (0, 1)).all() for rows in _in_blocks(features)) else "standard"
-    if features.data.min(initial=0) < 0 or np.bincount(features.indices).max(initial=0) > COMMON * features.shape[0]:
+    count, width = features.shape
+    present = sum((np.bincount(rows.indices, minlength=width) for rows in _in_blocks(features)), np.zeros(width, int))
+    if features.data.min(initial=0) < 0 or present.max() > COMMON * count:
         return "standard"
     return "weighted" if any(_has_weights(rows) for rows in _in_blocks(features)) else "words"
 
