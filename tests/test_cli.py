@@ -464,3 +464,14 @@ def test_codes_below_a_floor_come_with_advice(run, files, monkeypatch, caplog):
     assert code == 0
     assert "points below a floor" in caplog.text and "--set propagation=" in caplog.text
     assert "bits never fire" in caplog.text
+
+
+@pytest.mark.parametrize("error", [RuntimeError("DefaultCPUAllocator: can't allocate memory: you"), MemoryError()])
+def test_a_lack_of_memory_is_said_in_one_line(run, monkeypatch, error):
+    def full(*_, **__):
+        raise error
+
+    monkeypatch.setattr("spikegcl.protocol.run_seed", full)
+    code, _, err = run("train", "digits", "--no-report", "-o", "r")
+    assert code == 1
+    assert "out of memory" in err and "Traceback" not in err

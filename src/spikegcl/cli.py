@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+NO_MEMORY = ("can't allocate memory", "out of memory")  # what torch says of it, on CPUs and on other devices
+
+
 def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
     """The command, ended by an interrupt with a word of what is left; typer would end it in silence."""
 
@@ -79,8 +82,8 @@ def main() -> None:
     except SpikeGCLError as error:
         _fail(str(error))
     except (MemoryError, RuntimeError) as error:
-        # torch's own class of this error would have to be imported, and its CPU allocator raises a plain RuntimeError
-        if not isinstance(error, MemoryError) and "memory" not in str(error):
+        # torch's allocators raise RuntimeErrors: one of their own, which would have to be imported, and plain ones
+        if isinstance(error, RuntimeError) and not any(text in str(error) for text in NO_MEMORY):
             raise
         _fail("out of memory; fewer channels or a smaller graph need less, or more --parts; spikegcl estimate tells")
 
