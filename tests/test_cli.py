@@ -475,3 +475,9 @@ def test_a_lack_of_memory_is_said_in_one_line(run, monkeypatch, error):
     code, _, err = run("train", "digits", "--no-report", "-o", "r")
     assert code == 1
     assert "out of memory" in err and "Traceback" not in err
+
+
+def test_codes_are_not_written_under_the_name_of_another_format(run, trained_run):
+    code, _, err = run("embed", trained_run, "-o", "codes.parquet")
+    assert code == 1
+    assert "codes.arrow" in err and not Path("codes.parquet").exists()

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("spikegcl")
 
+OTHER_FILES = (".parquet", ".csv", ".tsv", ".npy", ".npz")  # names that promise what a code file is not
+
 
 def embed(
     run: Annotated[Path, typer.Argument(help="Run folder.")],
@@ -59,6 +61,8 @@ def embed(
     if graph is None and features is not None:
         raise typer.BadParameter("give the edge list of these nodes too", param_hint="--features")
     opened = open_run(run)
+    if output.suffix.lower() in OTHER_FILES:
+        raise CodesError(f"{output} would be an Arrow file; name it {output.stem}.arrow, which pandas and polars read")
     keep_inputs(output, run, [Path(path) for path in (graph, features) if path is not None])
     model, columns = opened.model()
     trained = _trained_codes(opened)
