@@ -61,8 +61,8 @@ def prepare_graph(
     It is the graph that ``read_graph`` would give: the same nodes in the same order, the same edges, the same hash.
     Edges, and features with the same columns, may come in several files. The process stays within ``memory``.
     Rows that cannot be used are found kind by kind (features, edges, labels), all of a kind before any is reported;
-    ``on_bad`` is ``refuse`` or ``skip``. Of rows that repeat an id the first is kept. ``on_progress`` is called with the name of the stage and the share of it that is
-    done (None where it is not known).
+    ``on_bad`` is ``refuse`` or ``skip``. Of rows that repeat an id the first is kept. ``on_progress`` is called with
+    the name of the stage and the share of it that is done (None where it is not known).
     """
     if on_bad not in ON_BAD:
         raise ConfigError(f"on_bad is {on_bad!r}; choose {' or '.join(ON_BAD)}")
