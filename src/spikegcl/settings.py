@@ -32,7 +32,11 @@ class Settings:
                 raise ConfigError(f"{name} = {getattr(self, name)!r} is unknown; choose one of {', '.join(choices)}")
         for name, value in vars(self).items():
             low, high = self.RANGES.get(name, (0, math.inf))
-            if isinstance(value, (int, float)) and not (low <= value <= high and math.isfinite(value)):
+            if not isinstance(value, (int, float)):
+                wrong = name in self.RANGES
+            else:
+                wrong = not (low <= value <= high and math.isfinite(value))
+            if wrong:
                 raise ConfigError(f"{name} = {value} is out of range; it must lie between {low} and {high}")
 
     @property
