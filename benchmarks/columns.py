@@ -21,6 +21,7 @@ from spikegcl.datasets import load_dataset, make_split
 from spikegcl.files import write_text
 from spikegcl.probes import linear_probe
 from spikegcl.protocol import spread
+from spikegcl.sources import Sources, choose_sources
 
 if TYPE_CHECKING:
     from spikegcl.graph import Graph
@@ -36,8 +37,9 @@ def generate(columns: int, seed: int) -> Graph:
 
 
 def accuracy(graph: Graph, seed: int, *, many: bool) -> float:
-    components, scores = fit_components(graph, component_count(BITS), unit=many, seed=seed)
-    directions, shares = fit_channels(components, scores, BITS, seed=seed)
+    base = choose_sources(graph)[-1].propagation
+    components, scores = fit_components(graph, component_count(BITS), unit=many, propagation=base, seed=seed)
+    directions, shares = fit_channels(Sources((components,)), scores, BITS, seed=seed)
     if many:
         shares = np.where(shares == np.float32(SINGLE_RATE), shares, np.float32(0.5))
     values = scores @ directions

@@ -16,8 +16,8 @@ import networkx as nx
 import numpy as np
 
 from benchmarks.run import ROOT, table
-from spikegcl import build_graph, load_dataset, structural_features, train
-from spikegcl import components as inputs
+from spikegcl import build_graph, load_dataset, sources, structural_features, train
+from spikegcl.components import Propagation
 from spikegcl.config import preset
 from spikegcl.datasets import make_split
 from spikegcl.files import write_text
@@ -48,7 +48,7 @@ def generate(kind: str) -> Graph:
 
 
 def accuracy(graph: Graph, seed: int, restart: float) -> float:
-    inputs.PROPAGATIONS["pagerank"] = inputs.Propagation(restart=restart)
+    sources.PROPAGATIONS["pagerank"] = Propagation(restart=restart)
     config = preset("compact", "").replace(bits=BITS, propagation="pagerank")
     codes = train(graph, config, seed=seed).codes
     return linear_probe(codes, graph.labels, make_split(graph, seed), kind="logreg", bits=BITS).val_accuracy

@@ -30,6 +30,7 @@ from spikegcl.graph import Split
 from spikegcl.probes import linear_probe
 from spikegcl.protocol import spread, versions
 from spikegcl.scaling import choose_scaling
+from spikegcl.sources import Sources
 
 if TYPE_CHECKING:
     from spikegcl.graph import Graph
@@ -70,7 +71,7 @@ def accuracy(graph: Graph, way: str, bits: int, seed: int) -> float:
     power, kind = WAYS[way]
     graph = dataclasses.replace(graph, features=raised(graph.features, power))
     components, scores = fit_components(graph, component_count(bits), scaling=kind, seed=seed)
-    directions, shares = fit_channels(components, scores, bits, seed=seed)
+    directions, shares = fit_channels(Sources((components,)), scores, bits, seed=seed)
     values = scores @ directions
     ones = values > [np.quantile(column, 1 - share) for column, share in zip(values.T, shares, strict=True)]
     found = linear_probe(pack(ones), graph.labels, tuning_split(graph, seed), kind="logreg", bits=bits)

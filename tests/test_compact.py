@@ -24,10 +24,12 @@ from spikegcl.graph import build_graph
 from spikegcl.objectives import Clustering, Clusters
 from spikegcl.probes import linear_probe
 from spikegcl.session import Session
+from spikegcl.sources import SMOOTH, Source, Sources, choose_sources, fit_sources
 from spikegcl.structural import structural_features
 from spikegcl.training import embed_graph, train
 
 COMPACT = preset("compact", "")
+ONE = COMPACT.replace(bits=64, propagation="pagerank")  # one source
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +39,7 @@ def graph():
 
 @pytest.fixture(scope="module")
 def trained(graph):
-    return train(graph, COMPACT.replace(bits=64), seed=0)
+    return train(graph, ONE, seed=0)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +64,7 @@ def test_every_bit_fires_at_its_share_of_the_training_nodes(trained):
 
 
 def test_codes_of_one_seed_are_the_same_and_survive_a_file(graph, trained, tmp_path):
-    assert np.array_equal(train(graph, COMPACT.replace(bits=64), seed=0).codes, trained.codes)
+    assert np.array_equal(train(graph, ONE, seed=0).codes, trained.codes)
     save_model(trained.model, tmp_path / "m.safetensors", None)
     assert np.array_equal(embed_graph(load_model(tmp_path / "m.safetensors")[0], graph), trained.codes)
 
@@ -96,7 +98,7 @@ def test_digits_in_16_bits_beat_a_random_projection_of_as_many():
 
 
 def test_training_lowers_the_loss_and_leaves_firing_rates_in_place(graph):
-    config = COMPACT.replace(bits=64, epochs=4)
+    config = ONE.replace(epochs=4)
     longer = train(graph, config, seed=0)
     assert longer.history[-1].loss < 0.8 * longer.history[0].loss
     assert len(longer.history[0].gradient_norms) == longer.model.steps
@@ -124,7 +126,7 @@ def test_a_single_column_channel_follows_its_column():
     scores = rng.standard_normal((50, 3)).astype(np.float32) * [3, 2, 1]
     axes = np.linalg.qr(rng.standard_normal((3, 3)))[0].astype(np.float32)
     components = replace(blank_components(3, 3), directions=axes)
-    directions, rates = fit_channels(components, scores, min(SINGLE_SHARES))
+    directions, rates = fit_channels(Sources((components,)), scores, min(SINGLE_SHARES))
     columns = scores @ axes.T
     widest = np.argsort(-columns.var(0))
     assert np.allclose(scores @ directions[:, rates == np.float32(SINGLE_RATE)], columns[:, widest], atol=1e-5)
@@ -134,14 +136,14 @@ def test_a_single_column_channel_follows_its_column():
 def test_longer_codes_have_more_single_columns(bits, expected):
     scores = np.random.default_rng(0).standard_normal((40, 160)).astype(np.float32)
     components = replace(blank_components(160, 160), directions=np.eye(160, dtype=np.float32))
-    assert np.sum(fit_channels(components, scores, bits)[1] == np.float32(SINGLE_RATE)) == expected
+    assert np.sum(fit_channels(Sources((components,)), scores, bits)[1] == np.float32(SINGLE_RATE)) == expected
 
 
 @pytest.mark.parametrize("columns", [1, 2, FEW_COMPONENTS - 1, FEW_COMPONENTS])
 def test_rotations_of_few_components_fire_at_several_shares(columns):
     scores = np.random.default_rng(0).standard_normal((50, columns)).astype(np.float32)
     components = replace(blank_components(columns, columns), directions=np.eye(columns, dtype=np.float32))
-    rates = fit_channels(components, scores, 64)[1]
+    rates = fit_channels(Sources((components,)), scores, 64)[1]
     rotated = rates[rates != np.float32(SINGLE_RATE)]
     assert len(np.unique(rotated)) == (1 if columns >= FEW_COMPONENTS else -(-len(rotated) // columns))
     assert np.isclose(rotated.mean(), 0.5, atol=0.1)
@@ -178,14 +180,15 @@ def test_words_that_all_nodes_but_one_have_still_tell_it_apart():
 
 @pytest.mark.parametrize("value", [1.0, 0.3], ids=["words", "real"])
 def test_features_that_tell_no_nodes_apart_are_named(graph, value, caplog):
-    codes = train(replace(graph, features=np.full((graph.num_nodes, 9), value, np.float32)), COMPACT, seed=0).codes
+    alike = replace(graph, features=np.full((graph.num_nodes, 9), value, np.float32))
+    codes = train(alike, COMPACT.replace(propagation="none"), seed=0).codes
     assert "all nodes have the same code" in caplog.text
     assert (codes == codes[0]).all()
 
 
 @pytest.mark.parametrize("tau", [1.0, 2.0])
 def test_a_membrane_with_memory_also_fires_at_its_share(graph, tau):
-    assert fires_as_planned(train(graph, COMPACT.replace(bits=64, tau=tau), seed=0).codes)
+    assert fires_as_planned(train(graph, ONE.replace(tau=tau), seed=0).codes)
 
 
 def test_energy_and_nir_replay(graph, trained):
@@ -239,17 +242,69 @@ def test_features_are_propagated_only_where_neighbours_are_alike_and_that_is_bet
         codes = fit_medians(values).apply(values)
         return linear_probe(codes, graph.labels, make_split(graph, 0), kind="logreg", bits=64).val_accuracy
 
-    found, scores = fit_components(graph, 128)
-    assert found.propagation == chosen
+    found = fit_sources(graph, 128)[0]
+    assert found.parts[-1].propagation == chosen
     assert ("no more alike" in " ".join(found.describe())) is (chosen == OWN)
-    assert accuracy(scores) > accuracy(fit_components(graph, 128, propagation=other)[1]) + 0.05
+    better, worse = (accuracy(fit_components(graph, 128, propagation=one)[1]) for one in (chosen, other))
+    assert better > worse + 0.05
+
+
+def with_numbers(graph, columns, strength):
+    """Gaussian columns, whose means differ by class with deviation ``strength``."""
+    rng = np.random.default_rng(1)
+    means = strength * rng.standard_normal((graph.num_classes, columns))[graph.labels]
+    return graph.with_features((means + rng.standard_normal(means.shape)).astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("columns", "strength", "edges", "source"),
+    [(2, 0, "degree=8,homophily=0.8", Source(FAR, structural=True)), (32, 0.15, "degree=20", Source(SMOOTH))],
+    ids=["no features to speak of", "weak features"],
+)
+def test_half_of_the_bits_read_what_tells_hidden_edges_much_better(columns, strength, edges, source):
+    graph = with_numbers(load_dataset(f"sbm:nodes=1500,classes=4,{edges}"), columns, strength)
+    chosen = choose_sources(graph)
+    assert chosen[0] == source
+    assert len(chosen) == 2
+
+    def accuracy(**changes):
+        codes = train(graph, COMPACT.replace(bits=64, **changes)).codes
+        return linear_probe(codes, graph.labels, make_split(graph, 0), kind="logreg", bits=64).val_accuracy
+
+    base = "none" if chosen[1].propagation == OWN else "pagerank"
+    assert accuracy() > accuracy(propagation=base) + 0.2
+
+
+def test_two_sources_survive_a_file_and_are_counted(tmp_path):
+    graph = with_numbers(load_dataset("sbm:nodes=600,classes=4,degree=12,homophily=0.8"), 2, 0)
+    trained = train(graph, COMPACT.replace(bits=65), seed=0)
+    sources = trained.model.inputs
+    assert [share for *_, share in sources.shares(65)] == [33, 32]
+    assert sources.read_structure
+    assert "half of the bits" in sources.describe()[-1]
+    save_model(trained.model, tmp_path / "m.safetensors", None)
+    assert np.array_equal(embed_graph(load_model(tmp_path / "m.safetensors")[0], graph), trained.codes)
+    names = [layer.name for layer in count(trained.model, graph, trained.codes).layers]
+    assert {"sketch", "components", "components 2"} < set(names)
+    renamed = replace(graph, ids=np.array([f"n{number}" for number in range(600)]))
+    with pytest.raises(FeatureError, match="follow from the node ids"):
+        embed_graph(trained.model, renamed, known=graph.ids)
+
+
+def test_degrees_alone_are_no_structure():
+    """Hubs share neighbours by chance: the ends of random edges do too."""
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        ends = np.repeat(np.arange(1500), np.minimum(rng.pareto(1.2, 1500) + 1, 200).astype(int) * 2)
+        rng.shuffle(ends)
+        graph = build_graph(ends[: len(ends) // 2 * 2].reshape(2, -1), rng.standard_normal((1500, 16)), num_nodes=1500)
+        assert choose_sources(graph) == (Source(OWN),)
 
 
 def test_structural_columns_go_further_than_features():
     graph = load_dataset("sbm:nodes=1000,classes=4,degree=4,homophily=0.8")
     edges = structural_features(replace(graph, features=None, columns=None))
-    found, _ = fit_components(edges, 128)
-    assert found.propagation == FAR
+    assert choose_sources(edges) == (Source(FAR),)
     config = COMPACT.replace(bits=64)
 
     def accuracy(**changes):
@@ -263,7 +318,7 @@ def test_structural_columns_go_further_than_features():
 def test_a_propagation_that_is_asked_for_is_used_and_named(asked, hops):
     graph = load_dataset("sbm:nodes=300,classes=4")
     fitted = find_method("compact").fit(graph, COMPACT.replace(propagation=asked), seed=0)
-    assert fitted.trained.model.inputs.propagation.hops == hops
+    assert [part.propagation.hops for part in fitted.trained.model.inputs.parts] == [hops]
     assert "as asked" in " ".join(fitted.notes)
     with pytest.raises(ConfigError, match="inputs = components"):
         Config(propagation=asked)
@@ -295,7 +350,7 @@ def test_edges_that_say_nothing_of_the_features_are_not_followed():
         rng = np.random.default_rng(seed)
         edges = rng.integers(0, 500, (2, 1500))
         graph = build_graph(edges, rng.standard_normal((500, 16), dtype=np.float32))
-        assert fit_components(graph, 16)[0].propagation == OWN
+        assert choose_sources(graph) == (Source(OWN),)
 
 
 def test_a_constant_column_has_no_bit(graph):

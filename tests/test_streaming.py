@@ -6,16 +6,27 @@ import tracemalloc
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spikegcl import closed_forms, components, neurons, session, streaming
-from spikegcl.components import fit_components
 from spikegcl.config import preset
 from spikegcl.datasets import load_dataset
 from spikegcl.graph import build_graph
+from spikegcl.propagate import make_operator, propagate
 from spikegcl.session import Session
-from spikegcl.streaming import column_sums, column_variances, likeness, orthonormalise, row_blocks, square_lengths
+from spikegcl.sources import fit_sources
+from spikegcl.streaming import (
+    Drop,
+    StreamedOperator,
+    column_sums,
+    column_variances,
+    likeness,
+    orthonormalise,
+    row_blocks,
+    square_lengths,
+)
 from spikegcl.training import embed_graph, train
 from strategies import graphs
 
@@ -63,23 +74,40 @@ def test_orthonormalised_columns_span_what_they_did(rank, short_blocks):
 @settings(max_examples=25, deadline=None)
 def test_likeness_is_a_sum_over_the_edges(graph):
     values = np.random.default_rng(0).standard_normal((graph.num_nodes, 3), dtype=np.float32)
-    assert likeness(graph, values) == pytest.approx(
-        float((graph.adjacency.toarray() * (values @ values.T)).sum()), 1e-4
-    )
+    total, squares = likeness(graph, values)
+    assert total == pytest.approx(float((graph.adjacency.toarray() * (values @ values.T)).sum()), 1e-4)
+    assert squares == pytest.approx(float(graph.adjacency.power(2).sum()), 1e-4)
+
+
+def test_hidden_edges_are_those_that_an_operator_loses(short_blocks):
+    graph, drop = load_dataset("sbm:nodes=300,classes=4"), Drop(0.3, 5)
+    kept = make_operator(graph).drop_edges(*drop)
+    lost = graph.adjacency.toarray()
+    lost[kept.rows, kept.indices.long()] *= (kept.weights == 0).numpy()
+    assert 0.2 < lost.sum() / graph.num_edges < 0.4
+    values = np.random.default_rng(0).standard_normal((graph.num_nodes, 3), dtype=np.float32)
+    total, squares = likeness(graph, values, drop)
+    assert total == pytest.approx(float((lost * (values @ values.T)).sum()), 1e-4)
+    assert squares == lost.sum()
+    streamed = StreamedOperator(graph, 4).drop_edges(*drop).step(values, values, 0.0)
+    assert np.array_equal(streamed, propagate(kept, torch.from_numpy(values)).numpy())
 
 
 @pytest.mark.parametrize(
     "features",
-    ["num_features=24", "num_features=120,active=8", "num_features=24,homophily=0.0"],
-    ids=["kept", "only multiplied", "not propagated"],
+    ["num_features=24", "num_features=120,active=8", "num_features=24,homophily=0.0", "degree=12,homophily=0.9"],
+    ids=["kept", "only multiplied", "not propagated", "with structure"],
 )
 @pytest.mark.parametrize("sketched", [False, True], ids=["", "sketched lengths"])
 def test_components_by_blocks_are_those_of_one_piece(features, sketched, short_blocks, monkeypatch):
     if sketched:
         monkeypatch.setattr(components, "EXACT_COLUMNS", 0)
-    graph = load_dataset(f"sbm:nodes=300,classes=4,{features}")
-    whole, scores = fit_components(graph, 20)
-    fitted, streamed = fit_components(graph, 20, blocks=3)
+    graph, structure = load_dataset(f"sbm:nodes=300,classes=4,{features}"), features.startswith("degree")
+    if structure:
+        graph = graph.with_features(np.random.default_rng(0).standard_normal((300, 2), dtype=np.float32))
+    whole, scores = fit_sources(graph, 40, components=20)
+    assert whole.read_structure == structure
+    fitted, streamed = fit_sources(graph, 40, components=20, blocks=3)
     for name, array in whole.arrays().items():
         assert np.array_equal(fitted.arrays()[name], array), name
     assert fitted.constants() == whole.constants()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FORMAT = "spikegcl-model"
-VERSION = 2
+VERSION = 3
 INPUTS = "inputs."  # names of the arrays that make the encoder's inputs
 
 
@@ -70,10 +70,10 @@ def load_model(path: Path) -> tuple[SpikeGCL, tuple[str, ...] | None]:
         arrays = {name: tensors.pop(name).numpy() for name in list(tensors) if name.startswith(INPUTS)}
         model = SpikeGCL(from_mapping(meta["config"]), groups)
         if arrays:
-            from spikegcl.components import Components
+            from spikegcl.sources import Sources
 
             named = {name.removeprefix(INPUTS): array for name, array in arrays.items()}
-            model.inputs = Components.restore(named, meta["inputs"])
+            model.inputs = Sources.restore(named, meta["inputs"])
         model.load_state_dict(tensors)
         columns = meta["columns"]
     except (SafetensorError, KeyError, ValueError, RuntimeError) as error:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from spikegcl.components import Components
     from spikegcl.graph import Graph
+    from spikegcl.sources import Sources
 
     Floats = NDArray[np.float32]
 
@@ -133,13 +134,27 @@ def read_back(scores: Floats, directions: Floats) -> Floats:
     return found
 
 
-def fit_channels(components: Components, scores: Floats, bits: int, *, seed: int = 0) -> tuple[Floats, Floats]:
+def fit_channels(sources: Sources, scores: Floats, bits: int, *, seed: int = 0) -> tuple[Floats, Floats]:
     """Where the channels of the compact preset start: directions (k x bits) and the share of nodes each fires at.
 
-    Most channels are ITQ rotations that :func:`read_back` has changed, and fire at half of the nodes. One in four, in
-    shorter codes fewer (``SINGLE_SHARES``), reads a single feature column, as far as the components tell it, and fires
-    at the nodes where that column is largest. Both kinds are spread evenly over the bits, so that the first steps of a
-    code are a code of the same kind.
+    Every source is read by its share of the channels. Most of these are ITQ rotations that :func:`read_back` has
+    changed, and fire at half of the nodes. One in four, in shorter codes fewer (``SINGLE_SHARES``), reads a single
+    feature column, as far as the components tell it, and fires at the nodes where that column is largest. All kinds are
+    spread evenly over the bits, so that the first steps of a code are a code of the same kind.
+    """
+    kinds = []
+    for components, columns, share in sources.shares(bits):
+        outside = (columns.start, scores.shape[1] - columns.stop)
+        for directions, rates in _kinds(components, scores[:, columns], share, seed):
+            kinds.append((np.pad(directions, (outside, (0, 0))), rates))
+    place = np.concatenate([(np.arange(len(rates)) + 0.5) / max(1, len(rates)) for _, rates in kinds])
+    order = np.argsort(place, kind="stable")
+    directions = np.concatenate([directions for directions, _ in kinds], axis=1)
+    return np.ascontiguousarray(directions[:, order]), np.concatenate([rates for _, rates in kinds])[order]
+
+
+def _kinds(components: Components, scores: Floats, bits: int, seed: int) -> list[tuple[Floats, Floats]]:
+    """Rotations and single columns of one source: directions (k x b) and shares (b) of either kind.
 
     Further rotations of fewer than ``FEW_COMPONENTS`` say little new, unless they fire at other shares.
     """
@@ -150,11 +165,8 @@ def fit_channels(components: Components, scores: Floats, bits: int, *, seed: int
     width = len(rotated)
     halves = np.full(rotated.shape[1], 0.5, np.float32)
     shares = _spread_shares(np.arange(rotated.shape[1]) // width) if few else halves
-    rates = np.concatenate([shares, np.full(single.shape[1], SINGLE_RATE, np.float32)])
-    place = np.concatenate([(np.arange(kind.shape[1]) + 0.5) / max(1, kind.shape[1]) for kind in (rotated, single)])
-    order = np.argsort(place, kind="stable")
-    directions = np.concatenate([np.pad(rotated, ((0, len(single) - width), (0, 0))), single], axis=1)
-    return np.ascontiguousarray(directions[:, order]), rates[order]
+    rotated = np.pad(rotated, ((0, scores.shape[1] - width), (0, 0)))
+    return [(rotated, shares), (single, np.full(single.shape[1], SINGLE_RATE, np.float32))]
 
 
 def _spread_shares(numbers: NDArray[np.int64]) -> Floats:

@@ -6,7 +6,8 @@ Every stage is a small frozen value that was fitted on one graph and applies to 
     Propagation  x -> P^k x, or personalised PageRank z <- (1 - restart) P z + restart x
     Components   graph -> N x k scores: scaling, propagation, PCA
 
-Nothing looks at labels. :mod:`closed_forms` makes codes of the scores, and an encoder may read them.
+Nothing looks at labels. :mod:`sources` decides what is propagated, :mod:`closed_forms` makes codes of the scores, and
+an encoder may read them.
 """
 
 from __future__ import annotations
@@ -27,15 +28,13 @@ from spikegcl.scaling import FEW, STRANGE, Scaling, fit_scaling, inverse_of
 from spikegcl.streaming import (
     ScaledRows,
     StreamedOperator,
-    array_in_memory,
+    arrays_for,
     column_sums,
     column_variances,
-    likeness,
     orthonormalise,
     square_lengths,
-    temporary_array,
 )
-from spikegcl.structural import is_structural
+from spikegcl.structural import with_structure
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,8 +51,6 @@ CHUNK = 256  # columns propagated at a time
 EXACT_COLUMNS = 2048  # lengths of propagated rows are exact up to this many columns ...
 SKETCH = 512  # ... and estimated from so many random directions for more, to about 3 %
 DENSE_BYTES = 2**28  # propagated features up to this size are decomposed as a dense matrix in memory
-LIKENESS = 256  # random directions in which neighbours are compared ...
-CHANCE = 2.0  # ... and standard deviations by which they must be more alike than the ends of random edges
 CONSTANT = 1e-10  # of the largest variance: a column with less is a constant and its rounding
 OVERSAMPLED = 10  # directions beyond those asked for, as in scikit-learn
 POWER_ITERATIONS = 2  # of the randomised PCA: the spectrum of smoothed features falls quickly
@@ -88,27 +85,6 @@ class Propagation:
 PPR = Propagation()
 OWN = Propagation(0, 0.0)  # a node's own features
 FAR = Propagation(restart=0.02)  # of structural columns, which tell little by themselves (compact/structural.md)
-PROPAGATIONS = {"pagerank": PPR, "hops": Propagation(2, 0.0), "none": OWN}  # what can be asked for by name
-
-
-def choose_propagation(graph: Graph, features: ScaledRows) -> Propagation:
-    """``PPR`` if the features of neighbours are more alike than those of nodes drawn at random, else ``OWN``.
-
-    Structural columns are made from neighbours, and go ``FAR``.
-
-    Alike: the sum over the edges of w_ij v_i . v_j, with v the features projected to a few random directions, as
-    centred rows of unit length. Over random edges it has mean 0 and variance 2 sum w_ij^2 ||V'V / N||^2.
-    """
-    if is_structural(graph):
-        return FAR
-    rng = np.random.default_rng(noise.derive("likeness", features.shape[1]))
-    values = features.times(rng.standard_normal((features.shape[1], LIKENESS), dtype=np.float32))
-    for _ in range(2):  # lengths and means again: the one moves the other
-        values *= inverse_of(np.sqrt(square_lengths(values)))[:, None]
-        values -= column_sums(values) / np.float32(len(values))
-    squares = len(graph.indices) if graph.weights is None else float(np.vdot(graph.weights, graph.weights))
-    chance = np.sqrt(2 * squares) * np.linalg.norm(values.T @ values / np.float32(len(values)))
-    return PPR if likeness(graph, values) > CHANCE * chance else OWN
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,7 +162,7 @@ def propagated(
 
 def scaled_rows(graph: Graph, scaling: Scaling, blocks: int | None) -> ScaledRows:
     """Scaled features of ``graph``; with ``blocks`` what they are multiplied to is in temporary files."""
-    return ScaledRows(features_of(graph), scaling, array_in_memory if blocks is None else temporary_array)
+    return ScaledRows(features_of(graph), scaling, arrays_for(blocks))
 
 
 # --------------------------------------------------------------------------------------------------- components
@@ -198,7 +174,7 @@ class Components:
 
     ``directions`` d x k, ``centre`` k (the mean in these directions); with ``unit`` the rows have length one before
     and after the projection. ``offset`` k and ``scale`` bring the scores of the fitted graph to mean zero and one
-    overall deviation.
+    overall deviation. ``structural`` ones are of a sketch of the edges in place of the features.
     """
 
     scaling: Scaling
@@ -208,9 +184,12 @@ class Components:
     centre: Floats
     offset: Floats
     scale: float
+    structural: bool = False
 
     def apply(self, graph: Graph, blocks: int | None = None) -> Floats:
         """Scores of every node, N x k, by falling variance; with ``blocks`` as :func:`propagated` has it."""
+        if self.structural:
+            graph = with_structure(graph, len(self.directions), blocks)
         if strange := self.scaling.strange(features_of(graph)):
             log.warning(
                 "%d nodes have a feature %g deviations or more from its mean in training, and change the codes around "
@@ -264,6 +243,7 @@ class Components:
             "propagation": dataclasses.astuple(self.propagation),
             "unit": self.unit,
             "scale": self.scale,
+            "structural": self.structural,
         }
 
     @classmethod
@@ -272,7 +252,7 @@ class Components:
         scaling = Scaling(kind, arrays["scaling.weight"], arrays["scaling.offset"], scale)
         return cls(
             scaling, Propagation(*constants["propagation"]), constants["unit"], arrays["directions"],
-            arrays["centre"], arrays["offset"], constants["scale"],
+            arrays["centre"], arrays["offset"], constants["scale"], constants["structural"],
         )  # fmt: skip
 
     def _scores(self, rows: Propagated) -> Floats:
@@ -289,7 +269,8 @@ def fit_components(
     graph: Graph,
     count: int,
     *,
-    propagation: Propagation | None = None,
+    propagation: Propagation = PPR,
+    structural: bool = False,
     scaling: str = "auto",
     unit: bool | None = None,
     seed: int = 0,
@@ -297,13 +278,13 @@ def fit_components(
 ) -> tuple[Components, Floats]:
     """The first ``count`` components (at most d and N - 1), by a randomised singular value decomposition.
 
-    Without ``propagation`` the graph decides it (:func:`choose_propagation`). Without ``unit`` rows get length one,
-    unless there are fewer than ``FEW`` columns, whose length says too much. Returns the components with the scores of
+    With ``structural`` of a sketch of the edges in place of the features. Without ``unit`` rows get length one, unless
+    there are fewer than ``FEW`` columns, whose length says too much. Returns the components with the scores of
     ``graph``: what ``apply`` would give, without taking row lengths again. ``blocks`` is as :func:`propagated` has it.
     """
+    if structural:
+        graph = with_structure(graph, blocks=blocks)
     scaled = fit_scaling(features_of(graph), scaling)
-    if propagation is None:
-        propagation = choose_propagation(graph, scaled_rows(graph, scaled, blocks))
     nodes, width = graph.features.shape
     unit = (scaled.kind != "standard" or width >= FEW) if unit is None else unit
     count = max(1, min(count, width, nodes - 1))
@@ -312,7 +293,9 @@ def fit_components(
     share += np.float32(1 / nodes)
     mean = rows.transposed_times(share)[:, 0]
     directions = _principal_directions(rows, mean, count, noise.derive(seed, "components"))
-    fitted = Components(scaled, propagation, unit, directions, mean @ directions, np.zeros(count, np.float32), 1.0)
+    fitted = Components(
+        scaled, propagation, unit, directions, mean @ directions, np.zeros(count, np.float32), 1.0, structural
+    )
     scores = fitted._scores(rows)
     deviation = float(np.sqrt(column_variances(scores).mean()))
     offset, scale = column_sums(scores) / np.float32(nodes), 1 / deviation if deviation > 0 else 1.0

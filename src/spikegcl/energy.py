@@ -143,18 +143,21 @@ def layers_of(
     return tuple(kind(f"layer {number}", nodes, edges, *pair) for number, pair in enumerate(pairwise(widths), start=1))
 
 
-def component_layers(nodes: int, moved: int, features: int, components: int, *, unit: bool) -> list[Layer]:
+def component_layers(
+    nodes: int, moved: int, features: int, components: int, *, unit: bool, place: str = ""
+) -> list[Layer]:
     """Propagated features projected to components, where moving a column over all hops takes ``moved`` operations.
 
-    With ``unit`` rows every column (or the sketch of wide features) is propagated once more, for the lengths.
+    With ``unit`` rows every column (or the sketch of wide features) is propagated once more, for the lengths. ``place``
+    follows the names.
     """
     from spikegcl.components import EXACT_COLUMNS, SKETCH
 
-    layers = [Layer("components", nodes * features * components, moved * components, nodes * features)]
+    layers = [Layer(f"components{place}", nodes * features * components, moved * components, nodes * features)]
     if unit and features > EXACT_COLUMNS:
-        layers.insert(0, Layer("row lengths", nodes * features * SKETCH, moved * SKETCH))
+        layers.insert(0, Layer(f"row lengths{place}", nodes * features * SKETCH, moved * SKETCH))
     elif unit:
-        layers.insert(0, Layer("row lengths", 0, moved * features))
+        layers.insert(0, Layer(f"row lengths{place}", 0, moved * features))
     return layers
 
 
@@ -185,6 +188,8 @@ def count_pass(model: SpikeGCL, nodes: int, edges: int, fired: tuple[int, ...]) 
     In layer 1 the pass moves the c_t columns of the groups along the edges, or the H columns of their products,
     whichever is fewer in all. Zeros in a bag of words are counted like other numbers.
     """
+    from spikegcl.structural import HOPS as SKETCH_HOPS
+
     encoder = model.encoder
     groups, channels, steps = encoder.groups, model.channels, model.steps
     matrices = len(encoder.first.weights())
@@ -195,8 +200,11 @@ def count_pass(model: SpikeGCL, nodes: int, edges: int, fired: tuple[int, ...]) 
     width = len(groups.order)
     layers = []
     if model.inputs is not None:
-        read = model.inputs
-        layers += component_layers(nodes, entries * read.propagation.hops, *read.directions.shape, unit=read.unit)
+        for number, part in enumerate(model.inputs.parts):
+            if part.structural:
+                layers.append(Layer("sketch", 0, entries * SKETCH_HOPS * (len(part.directions) - 1)))
+            along, place = entries * part.propagation.hops, f" {number + 1}" if number else ""
+            layers += component_layers(nodes, along, *part.directions.shape, unit=part.unit, place=place)
         moved = 0
     encoding = steps * nodes * groups.columns
     layers += [Layer("layer 1", matrices * nodes * width * channels + attention, entries * moved, encoding)]

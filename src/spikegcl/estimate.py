@@ -17,7 +17,7 @@ import numpy as np
 import psutil
 import torch
 
-from spikegcl import closed_forms, components, objectives, session, training, views
+from spikegcl import closed_forms, components, objectives, session, sources, structural, training, views
 from spikegcl.config import Config, fit_to_graph
 from spikegcl.errors import ConfigError
 from spikegcl.features import Columns, Features, block_linear, group_linear
@@ -162,7 +162,8 @@ def _estimate_components(graph: Graph, config: Config, machine: Machine) -> Esti
     keeps = components.keeps_matrix(nodes, graph.num_features, count)
     kept = dense if keeps else 4.0 * nodes * (count + components.OVERSAMPLED)
     standing = (features or dense) * 3 + 8.0 * (graph.num_edges + nodes) + 4.0 * nodes * count * 3
-    working = max(3 * kept, 4.0 * nodes * bits * 2, CHUNK * 32.0 * nodes)
+    asking = 4.0 * nodes * sources.DIRECTIONS * 5 + 12.0 * (graph.num_edges + nodes)  # with a copy of the graph
+    working = max(3 * kept, 4.0 * nodes * bits * 2, CHUNK * 32.0 * nodes, asking)
     return _expected(graph, model, machine, standing + working, prepare, epoch.seconds(rates), settled.seconds(rates))
 
 
@@ -184,7 +185,9 @@ def count_components(graph: Graph, count: int, bits: int) -> Work:
     products += 2 * closed_forms.ITERATIONS * rotated
     if not graph.is_sparse:
         products, entries = products + entries, 0.0
-    travelled = float((graph.num_edges + nodes) * moved * components.PPR.hops)
+    # Whether hidden edges are told is asked of features that travel shortly and far, and of a sketch of the structure.
+    hops = components.PPR.hops + sources.SMOOTH.hops + structural.HOPS + components.FAR.hops
+    travelled = float((graph.num_edges + nodes) * (moved * components.PPR.hops + sources.DIRECTIONS * hops))
     far = nodes * components.CHUNK > CHUNK_FLOATS
     return Work(
         edges=0.0 if far else travelled, edges_far=travelled if far else 0.0, products=products, entries=entries

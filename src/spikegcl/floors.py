@@ -16,15 +16,15 @@ from spikegcl.session import Session
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from spikegcl.components import Components
     from spikegcl.config import Config
     from spikegcl.graph import Graph
+    from spikegcl.sources import Sources
 
 CHUNK = 256  # columns projected at a time, fewer if these take more than
 CHUNK_BYTES = 2**28
 
 
-def untrained(graph: Graph, config: Config, seed: int, inputs: Components | None = None) -> NDArray[np.uint8]:
+def untrained(graph: Graph, config: Config, seed: int, inputs: Sources | None = None) -> NDArray[np.uint8]:
     """Codes of the encoder before training (packed); ``config`` as it was given for training, not as it was settled."""
     return untrained_session(graph, config, seed, inputs=inputs).embed()
 
@@ -35,7 +35,7 @@ def untrained_session(
     seed: int,
     device: torch.device | str = "cpu",
     *,
-    inputs: Components | None = None,
+    inputs: Sources | None = None,
 ) -> Session:
     """The encoder as initialised, its running statistics moved by as many passes as training has epochs.
 

@@ -67,11 +67,7 @@ def match_columns(
     if graph.features is None:
         if not _are_structural(columns):
             raise FeatureError(f"the model was trained on {width} feature columns and this graph has none; give them")
-        if known is not None and known.dtype.kind != graph.ids.dtype.kind:
-            raise FeatureError(
-                "the model reads structural columns, which follow from the node ids, and ids were "
-                f"{_kind(known)} in training but are {_kind(graph.ids)} here; write them the same way"
-            )
+        check_ids(graph, known)
         return Matched(_with_structure(graph, width, known), "structure")
     columns, own = _numbered(columns, graph.columns, width), _numbered(graph.columns, columns, graph.num_features)
     if own is not graph.columns:
@@ -107,6 +103,15 @@ def match_columns(
     else:
         features = np.pad(graph.features, ((0, 0), (0, 1)))[:, take]
     return Matched(graph.with_features(features, columns), "name", missing, unknown)
+
+
+def check_ids(graph: Graph, known: NDArray[Any] | None) -> None:
+    """An error if ids are of another kind than those of the training nodes, ``known``: sketches follow from ids."""
+    if known is not None and known.dtype.kind != graph.ids.dtype.kind:
+        raise FeatureError(
+            "the model reads structural columns, which follow from the node ids, and ids were "
+            f"{_kind(known)} in training but are {_kind(graph.ids)} here; write them the same way"
+        )
 
 
 def training_order(ids: NDArray[Any], known: NDArray[Any]) -> NDArray[np.int64] | None:

@@ -18,10 +18,10 @@ from spikegcl.neurons import Neuron, SpikingNeuron
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from spikegcl.components import Components
     from spikegcl.config import Config
     from spikegcl.graph import Graph
     from spikegcl.groups import Groups
+    from spikegcl.sources import Sources
 
 # Floats of one activation tensor (N x K*H) that are worth keeping in flight: small graphs take many steps at once to
 # amortise calls, large ones one step at a time. Between 2^20 and 2^23 the speed hardly changes; 2^21 floats are 8 MB.
@@ -37,9 +37,7 @@ class SpikeGCL(nn.Module):
     def __init__(self, config: Config, groups: Groups, seed: int = 0) -> None:
         super().__init__()
         self.config = config
-        self.inputs: Components | None = (
-            None  # what makes the encoder's inputs from a graph, unless they are its features
-        )
+        self.inputs: Sources | None = None  # what makes the encoder's inputs from a graph, unless its features are
         self.encoder = Encoder(config, groups, seed)
         self.neuron = SpikingNeuron(
             Neuron(config.neuron, config.threshold, config.reset, config.surrogate, config.alpha),  # type: ignore[arg-type]
@@ -64,7 +62,7 @@ class SpikeGCL(nn.Module):
     @property
     def num_features(self) -> int:
         """Feature columns of the graphs it embeds."""
-        return self.encoder.groups.columns if self.inputs is None else len(self.inputs.directions)
+        return self.encoder.groups.columns if self.inputs is None else self.inputs.num_features
 
     def prepare(self, graph: Graph, blocks: int | None = None) -> Graph:
         """The graph with what the encoder reads in place of its features.

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from spikegcl.components import Components
     from spikegcl.graph import Graph
+    from spikegcl.sources import Sources
 
 CALIBRATION_NODES = 1024
 CALIBRATION_PASSES = 10  # after ten passes the initial statistics weigh 0.9^20 = 12 %
@@ -40,7 +40,7 @@ class Session:
 
     A model that reads components starts where no gradient is needed (:func:`closed_forms.fit_channels`), or with
     ``start=False`` from random weights; either way its channels fire at fixed shares of the nodes, ``rates`` (T x H).
-    Components that were found before can be given as ``inputs``.
+    Sources that were found before can be given as ``inputs``.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Session:
         device: torch.device | str = "cpu",
         *,
         start: bool = True,
-        inputs: Components | None = None,
+        inputs: Sources | None = None,
     ) -> None:
         features_of(graph)  # raises if there are none
         if graph.num_nodes < 2:
@@ -60,13 +60,13 @@ class Session:
         self.config = fit_to_graph(config, graph)
         if self.config.parts < world.size():
             raise ConfigError(f"{world.size()} processes need as many parts; give --parts {world.size()} or more")
-        self.graph, components = graph, None
+        self.graph, sources = graph, None
         if self.config.inputs == "components":
-            components, scores = _find_components(graph, self.config, seed, inputs)
+            sources, scores = _find_sources(graph, self.config, seed, inputs)
             graph = replace(graph, features=scores, columns=None)
         self.groups = make_groups(graph, self.config.steps, self.config.grouping, seed)
         self.model = SpikeGCL(self.config, self.groups, seed).to(device)
-        self.model.inputs = components
+        self.model.inputs = sources
         self.read, self.seed, self.device = graph, seed, device
         self.member = None
         if self.config.parts > 1:
@@ -74,10 +74,10 @@ class Session:
         self._last: tuple[int, Piece] | None = None
         if self.config.threshold == 0:
             self._calibrate_threshold()
-        if components is not None:
+        if sources is not None:
             self.rates = torch.full((self.model.steps, self.model.channels), 0.5)
             if start:
-                self._start(components)
+                self._start(sources)
             self.settle_thresholds()
 
     @cached_property
@@ -173,12 +173,12 @@ class Session:
         model.neuron.neuron = replace(neuron, threshold=self.config.threshold)
 
     @torch.no_grad()
-    def _start(self, components: Components) -> None:
+    def _start(self, sources: Sources) -> None:
         """Make the first layer rotations and single columns, with currents of deviation 1."""
         from spikegcl.closed_forms import fit_channels
 
         scores = self.scores
-        directions, rates = fit_channels(components, scores, self.model.bits, seed=self.seed)
+        directions, rates = fit_channels(sources, scores, self.model.bits, seed=self.seed)
         blocks = (scores[block] @ directions for block in row_blocks(len(scores)))
         square = sum(np.square(block).sum(0, dtype=np.float64) for block in blocks) / len(scores)
         deviation = np.sqrt(square).clip(min=1e-12)  # scores have mean zero
@@ -208,16 +208,18 @@ class Session:
                     membrane[block] = neurons.release(neuron, membrane[block] + lift)[1]
 
 
-def _find_components(
-    graph: Graph, config: Config, seed: int, known: Components | None
-) -> tuple[Components, NDArray[np.float32]]:
-    from spikegcl.components import PROPAGATIONS, component_count, fit_components
+def _find_sources(
+    graph: Graph, config: Config, seed: int, known: Sources | None
+) -> tuple[Sources, NDArray[np.float32]]:
+    from spikegcl.sources import PROPAGATIONS, fit_sources
 
     blocks = config.parts if config.parts > 1 else None
     if known is not None:
         return known, known.apply(graph, blocks)
-    count = config.components or component_count(config.steps * config.channels)
-    return fit_components(graph, count, seed=seed, propagation=PROPAGATIONS.get(config.propagation), blocks=blocks)
+    return fit_sources(
+        graph, config.steps * config.channels, components=config.components,
+        propagation=PROPAGATIONS.get(config.propagation), seed=seed, blocks=blocks,
+    )  # fmt: skip
 
 
 def check_device(device: torch.device | str) -> None:

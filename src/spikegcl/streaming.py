@@ -11,13 +11,13 @@ from __future__ import annotations
 import itertools
 import mmap
 import tempfile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 
-from spikegcl import kernels
+from spikegcl import kernels, noise
 from spikegcl.propagate import Cut
 
 if TYPE_CHECKING:
@@ -52,6 +52,11 @@ def _release(*arrays: NDArray[Any]) -> None:
 
 def array_in_memory(shape: tuple[int, int]) -> Floats:
     return np.zeros(shape, np.float32)
+
+
+def arrays_for(blocks: int | None) -> NewArray:
+    """Where results with a row for every node are kept: in memory, or in files for what is done in ``blocks``."""
+    return array_in_memory if blocks is None else temporary_array
 
 
 def row_blocks(count: int, blocks: int | None = None) -> list[slice]:
@@ -97,9 +102,28 @@ def orthonormalise(values: Floats) -> None:
             values[block] = values[block] @ turn
 
 
-def likeness(graph: Graph, values: Floats) -> float:
-    """Sum over the edges (i, j) of ``graph`` of their weight times values[i] . values[j] (N x W)."""
-    return float(sum(np.vdot(values[block], _neighbours(graph, block) @ values) for block in row_blocks(len(values))))
+def strengths(graph: Graph) -> NDArray[np.float64]:
+    """The sum of the weights of every node's edges (N)."""
+    if graph.weights is None:
+        return graph.degrees.astype(np.float64)
+    parts = [_neighbours(graph, block).sum(1, dtype=np.float64) for block in row_blocks(graph.num_nodes)]
+    return np.concatenate([np.asarray(part).ravel() for part in parts])
+
+
+def likeness(graph: Graph, values: Floats, dropped: Drop | None = None) -> tuple[float, float]:
+    """Sums over the edges (i, j) of ``graph`` of weight times values[i] . values[j] (N x W), and of squared weights.
+
+    With ``dropped`` over the edges alone that an operator loses by it.
+    """
+    total, squares = 0.0, 0.0
+    for block in row_blocks(len(values)):
+        rows = _neighbours(graph, block)
+        if dropped is not None:
+            numbers = np.repeat(np.arange(block.start, block.stop), np.diff(rows.indptr))
+            rows.data = rows.data * ~dropped.keeps(numbers, rows.indices)
+        total += float(np.vdot(values[block], rows @ values))
+        squares += float(np.vdot(rows.data, rows.data))
+    return total, squares
 
 
 def _neighbours(graph: Graph, block: slice) -> sp.csr_array:
@@ -113,13 +137,31 @@ def _neighbours(graph: Graph, block: slice) -> sp.csr_array:
 # ------------------------------------------------------------------------------------------------------- products
 
 
-class StreamedOperator:
-    """P = D^-1/2 (A + I) D^-1/2 of a graph, of which one block of rows exists at a time."""
+class Drop(NamedTuple):
+    """A random share ``rate`` of the undirected edges: those that :meth:`Operator.drop_edges` drops by ``key``."""
 
-    def __init__(self, graph: Graph, blocks: int) -> None:
-        self.graph, self.blocks = graph, row_blocks(graph.num_nodes, blocks)
+    rate: float
+    key: int
+
+    def keeps(self, rows: NDArray[np.int64], columns: NDArray[np.int32]) -> NDArray[np.bool_]:
+        """Which of the edges (rows[e], columns[e]) stay; self-loops do."""
+        i, j = torch.from_numpy(rows), torch.from_numpy(columns).long()
+        kept = noise.keep(self.key, torch.minimum(i, j), torch.maximum(i, j), self.rate) | (i == j)
+        found: NDArray[np.bool_] = kept.numpy()
+        return found
+
+
+class StreamedOperator:
+    """P = D^-1/2 (A + I) D^-1/2 of a graph, of which one block of rows exists at a time; it may have lost edges."""
+
+    def __init__(self, graph: Graph, blocks: int, dropped: Drop | None = None) -> None:
+        self.graph, self.blocks, self.dropped = graph, row_blocks(graph.num_nodes, blocks), dropped
         self.place = np.arange(graph.num_nodes, dtype=np.int32)
-        self.root = torch.cat([self._cut(block).degrees() for block in self.blocks]).rsqrt()
+        self.root = torch.cat([self._cut(block).degrees(*(dropped or ())) for block in self.blocks]).rsqrt()
+
+    def drop_edges(self, rate: float, key: int) -> StreamedOperator:
+        """P of the graph without a random share ``rate`` of its undirected edges, as :class:`Operator` has it."""
+        return StreamedOperator(self.graph, len(self.blocks), Drop(rate, key))
 
     def step(self, z: Floats, start: Floats, restart: float) -> Floats:
         """(1 - restart) P z + restart start, each N x W; in a temporary file."""
@@ -127,6 +169,9 @@ class StreamedOperator:
         for block in self.blocks:
             rows = self._cut(block).rows(self.place, block.stop - block.start)
             indptr, indices, weights = (part.numpy() for part in rows)
+            if self.dropped is not None:
+                numbers = np.repeat(np.arange(block.start, block.stop), np.diff(indptr))
+                weights *= self.dropped.keeps(numbers, indices)
             values = np.empty_like(weights)
             kernels.scale_edges(indptr, indices, weights, self.root[block].numpy(), self.root.numpy(), values)
             kernels.spmm(indptr, indices, values, z, out[block])

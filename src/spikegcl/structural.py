@@ -1,9 +1,10 @@
-"""Features for graphs that have none: a sketch of each node's neighbourhood."""
+"""Features for graphs that have none, and for codes that read the edges alone: sketches of neighbourhoods."""
 
 from __future__ import annotations
 
 import hashlib
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,37 +12,60 @@ import torch
 
 from spikegcl.noise import GOLDEN, mix
 from spikegcl.propagate import make_operator, propagate
-from spikegcl.streaming import row_blocks
+from spikegcl.streaming import StreamedOperator, arrays_for, row_blocks
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from spikegcl.graph import Graph
+    from spikegcl.propagate import Operator
+
+    Floats = NDArray[np.float32]
 
 log = logging.getLogger("spikegcl")
 HOPS = 3
+WIDTH = 128  # structural columns
 
 
-def structural_features(graph: Graph, width: int = 128) -> Graph:
+def structural_features(graph: Graph, width: int = WIDTH) -> Graph:
     """``graph`` with ``width`` structural columns as features.
 
-    Every node gets a vector of random signs that is a function of its id alone. Column-wise, these are spread over one
-    to three hops by the normalised adjacency P, P R + P^2 R + P^3 R with unit rows in each term, and the logarithm of
-    the degree is the last column. Nodes with overlapping neighbourhoods get similar rows (a random projection of the
-    adjacency powers), relabelling nothing but the order of nodes permutes the rows, and a new node changes only the
-    rows within three hops.
+    The last column is the logarithm of the degree, the others are a sketch of the neighbourhood (:func:`sketch`).
+    Relabelling nothing but the order of nodes permutes the rows; a new node changes only the rows within three hops.
     """
     log.info("no features given: using %d structural columns (a sketch of 1 to %d hops and log degree)", width, HOPS)
+    return with_structure(graph, width)
+
+
+def with_structure(graph: Graph, width: int = WIDTH, blocks: int | None = None) -> Graph:
+    """The same without a word; with ``blocks`` the columns are in a temporary file (streaming.py)."""
+    operator = make_operator(graph) if blocks is None else StreamedOperator(graph, blocks)
+    columns = arrays_for(blocks)((graph.num_nodes, width))
+    columns[:, :-1] = sketch(graph, operator, width - 1)
+    columns[:, -1] = np.log1p(graph.degrees)
+    return replace(graph, features=columns, columns=tuple(_names(width)))
+
+
+def sketch(graph: Graph, operator: Operator | StreamedOperator, width: int) -> Floats:
+    """P R + P^2 R + P^3 R with unit rows in each term: N x ``width``.
+
+    R has a vector of random signs for every node, a function of its id alone. Nodes with overlapping neighbourhoods get
+    similar rows: a random projection of the powers of P.
+    """
+    new_array = arrays_for(len(operator.blocks) if isinstance(operator, StreamedOperator) else None)
     keys = torch.from_numpy(_id_keys(graph))
-    columns = torch.arange(width - 1)
-    sketch = torch.empty(graph.num_nodes, width - 1)
+    numbers = torch.arange(width) * GOLDEN
+    spread, total = new_array((graph.num_nodes, width)), new_array((graph.num_nodes, width))
     for rows in row_blocks(graph.num_nodes):
-        sketch[rows] = (mix((keys[rows, None] + columns * GOLDEN) & 0xFFFFFFFF) & 1).float() * 2 - 1
-    operator = make_operator(graph)
-    total = torch.zeros_like(sketch)
+        spread[rows] = (mix((keys[rows, None] + numbers) & 0xFFFFFFFF) & 1).float() * 2 - 1
     for _ in range(HOPS):
-        sketch = propagate(operator, sketch)
-        total += torch.nn.functional.normalize(sketch)
-    degree = torch.from_numpy(np.log1p(graph.degrees).astype(np.float32))
-    return graph.with_features(torch.cat([total, degree[:, None]], 1).numpy(), _names(width))
+        if isinstance(operator, StreamedOperator):
+            spread = operator.step(spread, spread, 0.0)
+        else:
+            spread = propagate(operator, torch.from_numpy(spread)).numpy()
+        for rows in row_blocks(graph.num_nodes):
+            total[rows] += torch.nn.functional.normalize(torch.from_numpy(spread[rows])).numpy()
+    return total
 
 
 def is_structural(graph: Graph) -> bool:
@@ -53,7 +77,7 @@ def _names(width: int) -> list[str]:
     return [f"sketch{column}" for column in range(width - 1)] + ["log_degree"]
 
 
-def _id_keys(graph: Graph) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _id_keys(graph: Graph) -> NDArray[np.int64]:
     if graph.ids.dtype.kind in "iu":
         low = torch.from_numpy(graph.ids & 0xFFFFFFFF)
         high = torch.from_numpy((graph.ids >> 32) & 0xFFFFFFFF)

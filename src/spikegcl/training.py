@@ -16,7 +16,7 @@ from spikegcl.augment import clean_view
 from spikegcl.config import Config, preset
 from spikegcl.errors import LabelError, TrainingError
 from spikegcl.features import Features
-from spikegcl.inductive import match_columns, training_order
+from spikegcl.inductive import check_ids, match_columns, training_order
 from spikegcl.memory import reuse_freed_memory
 from spikegcl.objectives import OBJECTIVES
 from spikegcl.parts import embed_parts, partition
@@ -203,6 +203,8 @@ def embed_graph(
     """
     check_device(device)
     graph = match_columns(graph, columns, model.num_features, known=known).graph
+    if model.inputs is not None and model.inputs.read_structure:
+        check_ids(graph, known)
     order = None if known is None else training_order(graph.ids, known)
     if order is not None:
         graph = graph.subgraph(order)

@@ -15,6 +15,7 @@ from spikegcl.energy import Operations, count, count_pass
 from spikegcl.graph import build_graph
 from spikegcl.groups import make_groups
 from spikegcl.model import SpikeGCL
+from spikegcl.sources import Sources
 from spikegcl.training import train
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def _model(shape: Shape, settings: Config) -> SpikeGCL:
     if settled.inputs == "components":
         wanted = settled.components or component_count(settled.steps * settled.channels)
         width = min(wanted, shape.features, shape.nodes - 1)
-        inputs = blank_components(shape.features, width)
+        inputs = Sources((blank_components(shape.features, width),))
     grouping = "all" if settled.grouping == "all" else "chunk"
     model = SpikeGCL(settled, make_groups(_columns(width), settled.steps, grouping))
     model.inputs = inputs
