@@ -162,7 +162,7 @@ def _estimate_components(graph: Graph, config: Config, machine: Machine) -> Esti
     keeps = components.keeps_matrix(nodes, graph.num_features, count)
     kept = dense if keeps else 4.0 * nodes * (count + components.OVERSAMPLED)
     standing = (features or dense) * 3 + 8.0 * (graph.num_edges + nodes) + 4.0 * nodes * count * 3
-    asking = 4.0 * nodes * sources.DIRECTIONS * 5 + 12.0 * (graph.num_edges + nodes)  # with a copy of the graph
+    asking = 4.0 * nodes * (2 * sources.DIRECTIONS + 3 * sources.TRAVELLING) + 12.0 * (graph.num_edges + nodes)
     working = max(3 * kept, 4.0 * nodes * bits * 2, CHUNK * 32.0 * nodes, asking)
     return _expected(graph, model, machine, standing + working, prepare, epoch.seconds(rates), settled.seconds(rates))
 
@@ -187,7 +187,7 @@ def count_components(graph: Graph, count: int, bits: int) -> Work:
         products, entries = products + entries, 0.0
     # Whether hidden edges are told is asked of features that travel shortly and far, and of a sketch of the structure.
     hops = components.PPR.hops + sources.SMOOTH.hops + structural.HOPS + components.FAR.hops
-    travelled = float((graph.num_edges + nodes) * (moved * components.PPR.hops + sources.DIRECTIONS * hops))
+    travelled = float((graph.num_edges + nodes) * (moved * components.PPR.hops + sources.TRAVELLING * hops))
     far = nodes * components.CHUNK > CHUNK_FLOATS
     return Work(
         edges=0.0 if far else travelled, edges_far=travelled if far else 0.0, products=products, entries=entries

@@ -31,7 +31,7 @@ from spikegcl.streaming import (
 from spikegcl.structural import is_structural, sketch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 SMOOTH = Propagation(5, 0.0)  # what many neighbours say together, for features that each say little
 PROPAGATIONS = {"pagerank": PPR, "hops": Propagation(2, 0.0), "none": OWN}  # what can be asked for by name
 
-DIRECTIONS = 128  # random directions of features, or columns of a sketch of the structure, in which nodes are compared
+DIRECTIONS = 128  # random directions in which features are compared
+TRAVELLING = 64  # of these, and as many columns of a sketch, are propagated: twice as many decide alike
 CHANCE = 2.0  # standard deviations by which neighbours must be more alike than the ends of random edges
 HIDDEN = 0.2  # share of the edges that are hidden
 CLEARLY = 1.4  # times as many deviations, and no less than LEAST, are a reason to give half of the bits
@@ -151,17 +152,15 @@ def choose_sources(graph: Graph, blocks: int | None = None) -> tuple[Source, ...
     rng = np.random.default_rng(noise.derive("likeness", features.shape[1]))
     own = features.times(rng.standard_normal((features.shape[1], DIRECTIONS), dtype=np.float32))
     base = Source(PPR if alike(graph, own, blocks=blocks) > CHANCE else OWN)
+    few = arrays_for(blocks)((len(own), TRAVELLING))
+    few[:] = own[:, :TRAVELLING]
     hidden = Drop(HIDDEN, noise.derive("hidden edges"))
     whole = make_operator(graph) if blocks is None else StreamedOperator(graph, blocks)
     operator = whole.drop_edges(*hidden)
-    columns: dict[Source, Callable[[], Floats]] = {
-        base: lambda: own,
-        Source(SMOOTH): lambda: own,
-        Source(FAR, structural=True): lambda: sketch(graph, operator, DIRECTIONS),
-    }
     best, most = base, -np.inf
-    for source, make in columns.items():
-        found = alike(graph, source.propagation.apply(operator, make()), hidden, blocks)
+    for source in (base, Source(SMOOTH), Source(FAR, structural=True)):
+        start = sketch(graph, operator, TRAVELLING) if source.structural else few
+        found = alike(graph, source.propagation.apply(operator, start), hidden, blocks)
         if source == base or found > max(CLEARLY * most, LEAST):
             best, most = source, found
     return (base,) if best == base else (best, base)
