@@ -39,7 +39,7 @@ def generate(columns: int, seed: int) -> Graph:
 def accuracy(graph: Graph, seed: int, *, many: bool) -> float:
     base = choose_sources(graph)[-1].propagation
     components, scores = fit_components(graph, component_count(BITS), unit=many, propagation=base, seed=seed)
-    directions, shares = fit_channels(Sources((components,)), scores, BITS, seed=seed)
+    directions, shares = fit_channels(Sources((components,), graph.num_features), scores, BITS, seed=seed)
     if many:
         shares = np.where(shares == np.float32(SINGLE_RATE), shares, np.float32(0.5))
     values = scores @ directions

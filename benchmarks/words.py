@@ -71,7 +71,7 @@ def accuracy(graph: Graph, way: str, bits: int, seed: int) -> float:
     power, kind = WAYS[way]
     graph = dataclasses.replace(graph, features=raised(graph.features, power))
     components, scores = fit_components(graph, component_count(bits), scaling=kind, seed=seed)
-    directions, shares = fit_channels(Sources((components,)), scores, bits, seed=seed)
+    directions, shares = fit_channels(Sources((components,), graph.num_features), scores, bits, seed=seed)
     values = scores @ directions
     ones = values > [np.quantile(column, 1 - share) for column, share in zip(values.T, shares, strict=True)]
     found = linear_probe(pack(ones), graph.labels, tuning_split(graph, seed), kind="logreg", bits=bits)

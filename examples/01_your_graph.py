@@ -25,7 +25,7 @@ pd.DataFrame(skills, people, [f"skill {n}" for n in range(24)]).to_csv(folder / 
 
 # Ids stay as they are. Features are optional: without them, columns are made from the edges.
 graph = read_graph(folder / "edges.csv", features=folder / "skills.csv")
-codes = SpikeGCLEmbedder(steps=8, channels=16, epochs=10).fit(graph).codes_
+codes = SpikeGCLEmbedder(bits=128).fit(graph).codes_
 codes.save(folder / "codes.arrow")
 print(graph, "->", len(codes), "codes of", codes.bits, "bits")
 

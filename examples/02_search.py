@@ -8,7 +8,7 @@ folder = Path("build/examples")
 folder.mkdir(parents=True, exist_ok=True)
 
 graph = load_dataset("digits")
-codes = SpikeGCLEmbedder(steps=8, channels=32, epochs=5).fit(graph).codes_
+codes = SpikeGCLEmbedder(bits=256).fit(graph).codes_
 
 # By id: a node is not its own neighbour. Distances are differing bits.
 index = Index.build(codes)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from spikegcl import Codes, Config, embed_graph, linear_probe, load_dataset, train
+from spikegcl import Codes, embed_graph, linear_probe, load_dataset, train
 from spikegcl.graph import Split
 from spikegcl.inductive import compare_codes
 
@@ -11,7 +11,7 @@ nodes = np.random.default_rng(0).permutation(graph.num_nodes)
 seen, unseen = np.sort(nodes[: len(nodes) * 4 // 5]), np.sort(nodes[len(nodes) * 4 // 5 :])
 
 old = graph.subgraph(seen)
-trained = train(old, Config(steps=8, channels=32, epochs=5))
+trained = train(old)
 model = trained.model
 before = Codes(trained.codes, old.ids, model.steps, model.channels)
 after = Codes(embed_graph(model, graph, known=old.ids), graph.ids, model.steps, model.channels)

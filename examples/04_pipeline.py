@@ -15,7 +15,7 @@ graph = load_dataset("digits")
 known = np.random.default_rng(0).random(graph.num_nodes) < 0.1
 
 # The embedder reads the whole graph and no labels; weight zero hides the other nodes' labels from the classifier.
-pipe = make_pipeline(SpikeGCLEmbedder(steps=8, channels=32, epochs=5), LogisticRegression(max_iter=1000))
+pipe = make_pipeline(SpikeGCLEmbedder(bits=256), LogisticRegression(max_iter=1000))
 pipe.fit(graph, graph.labels, logisticregression__sample_weight=known.astype(float))
 accuracy = (pipe.predict(graph) == graph.labels)[~known].mean()
 print(f"{known.sum()} labels, {100 * accuracy:.1f} % of the other {(~known).sum()} nodes right")

@@ -14,7 +14,7 @@ folder = Path("build/examples")
 folder.mkdir(parents=True, exist_ok=True)
 
 graph = load_dataset("digits")
-bits = SpikeGCLEmbedder(steps=8, channels=32, epochs=5).fit_transform(graph)
+bits = SpikeGCLEmbedder(bits=256).fit_transform(graph)
 clusters = KMeans(10, n_init=5, random_state=0).fit_predict(bits)
 
 # Labels were not involved so far. They say what the clusters hold.

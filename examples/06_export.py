@@ -13,7 +13,7 @@ folder = Path("build/examples")
 folder.mkdir(parents=True, exist_ok=True)
 
 graph = load_dataset("digits")
-embedder = SpikeGCLEmbedder(epochs=3).fit(graph)
+embedder = SpikeGCLEmbedder().fit(graph)
 model, codes = embedder.model_, embedder.codes_
 
 # Packed bits and ids as plain arrays.

@@ -19,12 +19,14 @@ from spikegcl.datasets import load_dataset, make_split
 from spikegcl.energy import count, energies
 from spikegcl.errors import ConfigError, FeatureError
 from spikegcl.estimate import Machine, Work, estimate
+from spikegcl.estimator import SpikeGCLEmbedder
 from spikegcl.floors import projection
 from spikegcl.graph import build_graph
 from spikegcl.objectives import Clustering, Clusters
 from spikegcl.probes import linear_probe
+from spikegcl.protocol import run_seed
 from spikegcl.session import Session
-from spikegcl.sources import SMOOTH, Source, Sources, choose_sources, fit_sources
+from spikegcl.sources import SMOOTH, Source, Sources, choose_sources, deviations, fit_sources
 from spikegcl.structural import structural_features
 from spikegcl.training import embed_graph, train
 
@@ -126,7 +128,7 @@ def test_a_single_column_channel_follows_its_column():
     scores = rng.standard_normal((50, 3)).astype(np.float32) * [3, 2, 1]
     axes = np.linalg.qr(rng.standard_normal((3, 3)))[0].astype(np.float32)
     components = replace(blank_components(3, 3), directions=axes)
-    directions, rates = fit_channels(Sources((components,)), scores, min(SINGLE_SHARES))
+    directions, rates = fit_channels(Sources((components,), 3), scores, min(SINGLE_SHARES))
     columns = scores @ axes.T
     widest = np.argsort(-columns.var(0))
     assert np.allclose(scores @ directions[:, rates == np.float32(SINGLE_RATE)], columns[:, widest], atol=1e-5)
@@ -136,14 +138,14 @@ def test_a_single_column_channel_follows_its_column():
 def test_longer_codes_have_more_single_columns(bits, expected):
     scores = np.random.default_rng(0).standard_normal((40, 160)).astype(np.float32)
     components = replace(blank_components(160, 160), directions=np.eye(160, dtype=np.float32))
-    assert np.sum(fit_channels(Sources((components,)), scores, bits)[1] == np.float32(SINGLE_RATE)) == expected
+    assert np.sum(fit_channels(Sources((components,), 3), scores, bits)[1] == np.float32(SINGLE_RATE)) == expected
 
 
 @pytest.mark.parametrize("columns", [1, 2, FEW_COMPONENTS - 1, FEW_COMPONENTS])
 def test_rotations_of_few_components_fire_at_several_shares(columns):
     scores = np.random.default_rng(0).standard_normal((50, columns)).astype(np.float32)
     components = replace(blank_components(columns, columns), directions=np.eye(columns, dtype=np.float32))
-    rates = fit_channels(Sources((components,)), scores, 64)[1]
+    rates = fit_channels(Sources((components,), 3), scores, 64)[1]
     rotated = rates[rates != np.float32(SINGLE_RATE)]
     assert len(np.unique(rotated)) == (1 if columns >= FEW_COMPONENTS else -(-len(rotated) // columns))
     assert np.isclose(rotated.mean(), 0.5, atol=0.1)
@@ -167,7 +169,8 @@ def test_few_columns_are_no_text_and_keep_their_values(columns, kind):
     values = values[np.argsort(values[:, 0])]  # neighbours are alike, so that features are propagated
     sources = rng.integers(0, 170, 800)
     edges = np.column_stack([sources, sources + rng.integers(1, 30, 800)])
-    codes, doubled = (train(build_graph(edges, given), COMPACT, seed=0).codes for given in (values, 2 * values))
+    config = COMPACT.replace(propagation="pagerank")
+    codes, doubled = (train(build_graph(edges, given), config, seed=0).codes for given in (values, 2 * values))
     assert len(np.unique(codes, axis=0)) == len(np.unique(doubled, axis=0)) > 50
 
 
@@ -287,8 +290,93 @@ def test_two_sources_survive_a_file_and_are_counted(tmp_path):
     names = [layer.name for layer in count(trained.model, graph, trained.codes).layers]
     assert {"sketch", "components", "components 2"} < set(names)
     renamed = replace(graph, ids=np.array([f"n{number}" for number in range(600)]))
-    with pytest.raises(FeatureError, match="follow from the node ids"):
+    with pytest.raises(FeatureError, match="by its node ids"):
         embed_graph(trained.model, renamed, known=graph.ids)
+
+
+@pytest.fixture(scope="module")
+def mixed():
+    """A graph half of whose bits read the structure, and its model."""
+    graph = with_numbers(load_dataset("sbm:nodes=600,classes=4,degree=12,homophily=0.8"), 2, 0)
+    return graph, train(graph, COMPACT.replace(bits=256), seed=0)
+
+
+def test_bits_of_two_sources_are_spread_over_the_steps_and_fire_at_their_shares(mixed):
+    trained = mixed[1]
+    encoder, structure = trained.model.encoder, trained.model.inputs.shares(256)[0][1]
+    weight = encoder.first.weight.detach().view(trained.model.steps, encoder.groups.columns, -1)
+    reads = (weight[:, structure] != 0).any(1).sum(1)  # channels of every step that read the structure
+    assert reads.tolist() == [16] * trained.model.steps
+    rates = unpack(trained.codes, 256).mean(0)
+    assert ((rates > 0) & (rates < 1)).all()
+
+
+def test_two_sources_go_through_parts_onnx_and_the_estimator(mixed, tmp_path):
+    graph, trained = mixed
+    assert np.array_equal(train(graph, COMPACT.replace(bits=256, parts=4), seed=0).codes, trained.codes)
+    assert np.array_equal(embed_graph(trained.model, graph, parts=3), trained.codes)
+    onnxruntime = pytest.importorskip("onnxruntime")
+    export.export_onnx(trained.model, tmp_path / "m.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
+    (codes,) = session.run(["codes"], export.onnx_inputs(trained.model, graph))
+    assert np.unpackbits(codes ^ trained.codes).mean() < 1e-4
+    named = replace(graph, ids=np.array([f"n{number}" for number in range(600)]))
+    embedder = SpikeGCLEmbedder(bits=64)
+    assert np.array_equal(embedder.fit_transform(named), embedder.transform(named))
+
+
+def test_moved_rows_and_far_new_nodes_leave_the_codes_of_two_sources(mixed):
+    graph, trained = mixed
+    order = np.random.default_rng(0).permutation(600)
+    assert np.array_equal(embed_graph(trained.model, graph.subgraph(order), known=graph.ids), trained.codes[order])
+    rows, columns = graph.adjacency.nonzero()
+    more = np.stack([np.append(rows, [600, 601]), np.append(columns, [601, 602])])
+    both = build_graph(more, np.vstack([graph.features, np.zeros((3, 2), np.float32)]))
+    assert np.array_equal(embed_graph(trained.model, both, known=graph.ids)[:600], trained.codes)
+
+
+def test_a_graph_of_other_nodes_is_named_where_bits_read_the_structure(mixed, caplog):
+    graph, trained = mixed
+    embed_graph(trained.model, graph, known=graph.ids)
+    assert "mean nothing" not in caplog.text
+    embed_graph(trained.model, replace(graph, ids=graph.ids + 600), known=graph.ids)
+    assert "mean nothing" in caplog.text
+
+
+def test_features_that_are_the_same_everywhere_get_no_bits_beside_the_structure():
+    graph = load_dataset("sbm:nodes=600,classes=4,degree=12,homophily=0.8")
+    same = graph.with_features(np.full((600, 9), 0.3, np.float32))
+    assert choose_sources(same) == (Source(FAR, structural=True),)
+    trained = train(same, COMPACT.replace(bits=64), seed=0)
+    rates = unpack(trained.codes, 64).mean(0)
+    assert ((rates > 0) & (rates < 1)).all()
+    assert trained.model.num_features == 9
+    assert "all bits" in " ".join(trained.model.inputs.describe())
+
+
+def test_one_bit_has_one_source_and_parameters_are_those_of_the_model(mixed):
+    assert len(fit_sources(mixed[0], 1)[0].parts) == 1
+    judged = run_seed(mixed[0], COMPACT.replace(bits=64), 0)
+    assert judged.row["parameters"] == sum(p.numel() for p in judged.trained.model.parameters())
+    assert set(judged.row["floors"]) == {"untrained", "ppr-itq", "projection"}
+
+
+def test_structure_of_few_linked_nodes_is_not_asked():
+    graph = load_dataset("sbm:nodes=300,classes=3,degree=12,homophily=0.9")
+    rows, columns = graph.adjacency.nonzero()
+    features = np.random.default_rng(0).standard_normal((900, 2), dtype=np.float32)
+    assert len(choose_sources(build_graph(np.stack([rows, columns]), features[:300]))) == 2
+    assert len(choose_sources(build_graph(np.stack([rows, columns]), features, num_nodes=900))) == 1
+
+
+def test_the_unit_of_weights_decides_nothing():
+    graph = load_dataset("sbm:nodes=600,classes=4,degree=12,homophily=0.8")
+    weights = np.where(np.add(*graph.adjacency.nonzero()) % 2, 1.0, 3.0)
+    edges = np.stack(graph.adjacency.nonzero())
+    graphs = [build_graph(edges, graph.features, weights=weights * unit) for unit in (1, 1e-18, 1e18)]
+    values = np.random.default_rng(0).standard_normal((600, 8), dtype=np.float32)
+    first, *others = (deviations(one, values) for one in graphs)
+    assert others == pytest.approx([first, first], rel=1e-3)
 
 
 def test_degrees_alone_are_no_structure():

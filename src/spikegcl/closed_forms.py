@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 FIT_NODES = 2**16  # nodes a rotation is fitted on
 ITERATIONS = 25  # of ITQ: its error hardly moves after twenty
 BLOCK = 64  # components and bits of one ITQ rotation
-ROTATED = (64, 32, 128)  # the same in the compact preset: several sizes are better than any one (docs/compact.md)
-FEW_COMPONENTS = 16  # rotations of fewer fire at several shares: no half alone tells ordered values (docs/compact.md)
+ROTATED = (64, 32, 128)  # the same in the compact preset: several sizes are better than any one (compact/tuning.md)
+FEW_COMPONENTS = 16  # rotations of fewer fire at several shares: no half alone tells ordered values (compact/tuning.md)
 READ_NODES = 2**13  # nodes that read_back settles bits of: time grows with nodes times the square of the bits
 READ_ROUNDS, READ_SWEEPS = 10, 2  # of its least squares, and over all bits in each
-CLOSENESS = 0.03  # of bits to what directions give: the best of 0.03, 0.1 and 0.3 on three graphs (docs/compact.md)
+CLOSENESS = 0.03  # of bits to what directions give: the best of 0.03, 0.1 and 0.3 on three graphs (compact/tuning.md)
 RIDGE = 1e-3  # keeps least squares apart from empty and equal columns
 SINGLE_SHARES = {128: 4, 64: 8}  # in codes of so many bits or more one channel in so many reads a single column, ...
-SINGLE_RATE = 0.2  # ... and fires at this share of the nodes; shorter codes have none to spare (docs/compact.md)
+SINGLE_RATE = 0.2  # ... and fires at this share of the nodes; shorter codes have none to spare (compact/tuning.md)
 
 
 @dataclass(frozen=True, eq=False)

@@ -190,7 +190,7 @@ class Components:
         """Scores of every node, N x k, by falling variance; with ``blocks`` as :func:`propagated` has it."""
         if self.structural:
             graph = with_structure(graph, len(self.directions), blocks)
-        if strange := self.scaling.strange(features_of(graph)):
+        elif strange := self.scaling.strange(features_of(graph)):
             log.warning(
                 "%d nodes have a feature %g deviations or more from its mean in training, and change the codes around "
                 "them; look for wrong units or missing values",

@@ -117,7 +117,7 @@ class Config(Settings):
 
 # The preset `compact`, for any graph: every step reads all components of the propagated features. Its channels are
 # ITQ rotations and single columns, and each fires at a fixed share of the training graph's nodes. Training by gradients
-# (spikes predict soft clusters) is off: it gains on some graphs what it loses on others (docs/compact.md).
+# (spikes predict soft clusters) is off: it gains on some graphs what it loses on others (results/compact/tuning.md).
 COMPACT: dict[str, Any] = {
     "steps": 8,
     "channels": 32,

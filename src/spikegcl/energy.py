@@ -144,20 +144,20 @@ def layers_of(
 
 
 def component_layers(
-    nodes: int, moved: int, features: int, components: int, *, unit: bool, place: str = ""
+    nodes: int, moved: int, features: int, components: int, *, unit: bool, suffix: str = ""
 ) -> list[Layer]:
     """Propagated features projected to components, where moving a column over all hops takes ``moved`` operations.
 
-    With ``unit`` rows every column (or the sketch of wide features) is propagated once more, for the lengths. ``place``
-    follows the names.
+    With ``unit`` rows every column (or the sketch of wide features) is propagated once more, for the lengths. Names end
+    in ``suffix``.
     """
     from spikegcl.components import EXACT_COLUMNS, SKETCH
 
-    layers = [Layer(f"components{place}", nodes * features * components, moved * components, nodes * features)]
+    layers = [Layer(f"components{suffix}", nodes * features * components, moved * components, nodes * features)]
     if unit and features > EXACT_COLUMNS:
-        layers.insert(0, Layer(f"row lengths{place}", nodes * features * SKETCH, moved * SKETCH))
+        layers.insert(0, Layer(f"row lengths{suffix}", nodes * features * SKETCH, moved * SKETCH))
     elif unit:
-        layers.insert(0, Layer(f"row lengths{place}", 0, moved * features))
+        layers.insert(0, Layer(f"row lengths{suffix}", 0, moved * features))
     return layers
 
 
@@ -203,8 +203,8 @@ def count_pass(model: SpikeGCL, nodes: int, edges: int, fired: tuple[int, ...]) 
         for number, part in enumerate(model.inputs.parts):
             if part.structural:
                 layers.append(Layer("sketch", 0, entries * SKETCH_HOPS * (len(part.directions) - 1)))
-            along, place = entries * part.propagation.hops, f" {number + 1}" if number else ""
-            layers += component_layers(nodes, along, *part.directions.shape, unit=part.unit, place=place)
+            along, suffix = entries * part.propagation.hops, f" {number + 1}" if number else ""
+            layers += component_layers(nodes, along, *part.directions.shape, unit=part.unit, suffix=suffix)
         moved = 0
     encoding = steps * nodes * groups.columns
     layers += [Layer("layer 1", matrices * nodes * width * channels + attention, entries * moved, encoding)]

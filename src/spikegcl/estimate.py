@@ -153,7 +153,8 @@ def _estimate_components(graph: Graph, config: Config, machine: Machine) -> Esti
     count = min(config.components or components.component_count(bits), graph.num_features, nodes - 1)
     inner = build_graph(np.zeros((2, 0), int), np.zeros((1, count)))
     model = SpikeGCL(config, make_groups(inner, config.steps, config.grouping))
-    prepare = machine.startup + count_components(graph, count, bits).seconds(rates)
+    asks = config.propagation == "auto" and not structural.is_structural(graph)
+    prepare = machine.startup + count_components(graph, count, bits, asks=asks).seconds(rates)
     batch = min(objectives.BATCH, nodes)
     learned = 3 * objectives.BATCHES * batch * bits * (count + sum(objectives.LEVELS))
     settled = Work(products=nodes * count * bits, fired=nodes * bits, calls=config.steps)
@@ -163,12 +164,15 @@ def _estimate_components(graph: Graph, config: Config, machine: Machine) -> Esti
     kept = dense if keeps else 4.0 * nodes * (count + components.OVERSAMPLED)
     standing = (features or dense) * 3 + 8.0 * (graph.num_edges + nodes) + 4.0 * nodes * count * 3
     asking = 4.0 * nodes * (2 * sources.DIRECTIONS + 3 * sources.TRAVELLING) + 12.0 * (graph.num_edges + nodes)
-    working = max(3 * kept, 4.0 * nodes * bits * 2, CHUNK * 32.0 * nodes, asking)
+    working = max(3 * kept, 4.0 * nodes * bits * 2, CHUNK * 32.0 * nodes, asks * asking)
     return _expected(graph, model, machine, standing + working, prepare, epoch.seconds(rates), settled.seconds(rates))
 
 
-def count_components(graph: Graph, count: int, bits: int) -> Work:
-    """The work of fitting ``count`` components and the rotations that start ``bits`` channels."""
+def count_components(graph: Graph, count: int, bits: int, *, asks: bool) -> Work:
+    """The work of fitting ``count`` components and the rotations that start ``bits`` channels.
+
+    With ``asks`` hidden edges are asked; what it takes if half of the bits then read something else is not counted.
+    """
     nodes, width = graph.num_nodes, graph.num_features
     stored = graph.features.nnz if graph.is_sparse else nodes * width
     guesses, rounds = count + components.OVERSAMPLED, components.POWER_ITERATIONS + 1
@@ -186,8 +190,9 @@ def count_components(graph: Graph, count: int, bits: int) -> Work:
     if not graph.is_sparse:
         products, entries = products + entries, 0.0
     # Whether hidden edges are told is asked of features that travel shortly and far, and of a sketch of the structure.
+    # Hidden edges are asked of features that travel shortly and far, and of a sketch of the structure.
     hops = components.PPR.hops + sources.SMOOTH.hops + structural.HOPS + components.FAR.hops
-    travelled = float((graph.num_edges + nodes) * (moved * components.PPR.hops + sources.TRAVELLING * hops))
+    travelled = float((graph.num_edges + nodes) * (moved * components.PPR.hops + asks * sources.TRAVELLING * hops))
     far = nodes * components.CHUNK > CHUNK_FLOATS
     return Work(
         edges=0.0 if far else travelled, edges_far=travelled if far else 0.0, products=products, entries=entries

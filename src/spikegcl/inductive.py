@@ -106,11 +106,21 @@ def match_columns(
 
 
 def check_ids(graph: Graph, known: NDArray[Any] | None) -> None:
-    """An error if ids are of another kind than those of the training nodes, ``known``: sketches follow from ids."""
-    if known is not None and known.dtype.kind != graph.ids.dtype.kind:
+    """For models that read the structure, which follow from the ids: are they those of the training nodes, ``known``?
+
+    An error if they are of another kind, a warning if few of these nodes are here.
+    """
+    if known is None:
+        return
+    if _kind(known) != _kind(graph.ids):
         raise FeatureError(
-            "the model reads structural columns, which follow from the node ids, and ids were "
+            "the model reads the structure of the graph by its node ids, and ids were "
             f"{_kind(known)} in training but are {_kind(graph.ids)} here; write them the same way"
+        )
+    if 2 * len(_common(graph.ids, known)[0]) < min(len(known), graph.num_nodes):
+        log.warning(
+            "most of these nodes were not there in training, and bits that read the structure mean nothing for them; "
+            "for graphs of other nodes train with --set propagation=pagerank, hops or none"
         )
 
 

@@ -111,14 +111,14 @@ def nonzero_rows(x, found):
 
 
 @njit(parallel=True, nogil=True, cache=True)
-def keep_edges(indptr, indices, names, key, limit, kept):
+def keep_edges(indptr, indices, rows, names, key, limit, kept):
     """kept[e] = 1 where the undirected edge survives (self-loops always do), 0 where it is dropped.
 
-    Here as below ``names[n]`` is the number by which row n takes part in random choices.
+    ``rows[n]`` and ``names[j]`` are the numbers by which row n and column j take part in random choices.
     """
     for n in prange(len(indptr) - 1):
         for e in range(indptr[n], indptr[n + 1]):
-            i, j = names[n], names[indices[e]]
+            i, j = rows[n], names[indices[e]]
             survives = i == j or hash_of(row_key(key, min(i, j)), max(i, j)) >= limit
             kept[e] = F1 if survives else F0
 

@@ -90,9 +90,8 @@ class Operator:
             return self
         if fused(self.values):
             kept = torch.empty_like(self.weights)
-            kernels.keep_edges(
-                self.indptr.numpy(), self.indices.numpy(), self.names, key, noise.cutoff(rate), kept.numpy()
-            )
+            pattern = self.indptr.numpy(), self.indices.numpy()
+            kernels.keep_edges(*pattern, self.names, self.names, key, noise.cutoff(rate), kept.numpy())
         else:
             names = torch.from_numpy(self.names).to(self.indices.device)
             i, j = names[self.rows], names[self.indices.long()]

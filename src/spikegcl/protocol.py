@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from spikegcl.training import Epoch
 
 
+STRONGEST = "ppr-itq"  # of the floors
+
+
 @dataclass(frozen=True)
 class Judged:
     """What a method made of one seed, with its row."""
@@ -79,7 +82,7 @@ def run_seed(
         "epoch": fitted.epoch,
         "select": fitted.select,
         **size(fitted),
-        "parameters": method.parameters(shape, fitted.settings),
+        "parameters": _parameters(method, fitted, shape),
     }
     if fitted.codes is not None and fitted.bits is not None:
         row |= firing(fitted.codes, fitted.bits)
@@ -97,6 +100,13 @@ def run_seed(
     seconds = {name: fitted.seconds[name] + clock.seconds["probe"] * (name == "probe") for name in fitted.seconds}
     row |= {"seconds": seconds, "threads": torch.get_num_threads(), "peak_mb": peak_mb(), "versions": versions()}
     return Judged(fitted, row)
+
+
+def _parameters(method: Method, fitted: Fitted, shape: Shape) -> int:
+    """Those of the model that was trained; how many inputs it has may depend on more than the shape of the graph."""
+    if fitted.trained is None:
+        return method.parameters(shape, fitted.settings)
+    return sum(parameter.numel() for parameter in fitted.trained.model.parameters())
 
 
 def size(fitted: Fitted) -> dict[str, int]:
@@ -120,12 +130,19 @@ def floors_of(method: Method, fitted: Fitted, graph: Graph, seed: int, device: s
     """What a result has to be compared with, at its own number of bits (a float embedding: one bit a dimension).
 
     ``untrained`` is the method's encoder before training, ``<method>+sign`` a float embedding cut at its medians,
-    ``projection`` a random projection of propagated features. A supervised method has none: it is given the labels.
+    ``projection`` a random projection of propagated features. Beside ``compact`` also stands the strongest closed form,
+    ``ppr-itq``, if the graph is in one piece; at the thousands of bits of other methods it takes minutes, and the
+    frontier has them side by side. A supervised method has no floor: it is given the labels.
     """
     settings, width = fitted.settings, 0 if fitted.embedding is None else fitted.embedding.shape[1]
     if fitted.trained is not None:
         codes = floors.untrained(graph, fitted.trained.given, seed, fitted.trained.model.inputs)
         yield "untrained", Fitted(settings, codes=codes, bits=fitted.bits)
+        config = fitted.trained.config
+        if config.inputs == "components" and config.parts == 1:
+            strongest = find_method(STRONGEST)
+            known = strongest.settings_for("default", graph.name).replace(bits=fitted.bits)
+            yield STRONGEST, strongest.fit(graph, known, seed=seed, split=None, on_epoch=None, device=device)
     elif method.unsupervised and fitted.history:
         before = settings.replace(epochs=0)
         yield "untrained", method.fit(graph, before, seed=seed, split=None, on_epoch=None, device=device)

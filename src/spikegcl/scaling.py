@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 TOO_LARGE = "features are too large: their squares exceed float32; divide them by a constant"
 COMMON = 0.95  # share of rows that no word of a sparse text is in
 STRANGE = 1000.0  # deviations: among N values none is further than the root of N from their mean
-FEW = 8  # columns or components: what is done with many loses too much of fewer (docs/compact.md)
+FEW = 8  # columns or components: what is done with many loses too much of fewer (compact/tuning.md)
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from spikegcl import noise
-from spikegcl.components import FAR, OWN, PPR, Components, Propagation, component_count, fit_components, scaled_rows
+from spikegcl.components import (
+    CONSTANT,
+    FAR,
+    OWN,
+    PPR,
+    Components,
+    Propagation,
+    component_count,
+    fit_components,
+    scaled_rows,
+)
 from spikegcl.graph import features_of
 from spikegcl.propagate import make_operator
 from spikegcl.scaling import fit_scaling, inverse_of
@@ -23,6 +33,8 @@ from spikegcl.streaming import (
     Drop,
     StreamedOperator,
     arrays_for,
+    column_variances,
+    copy_columns,
     likeness,
     row_blocks,
     square_lengths,
@@ -31,8 +43,6 @@ from spikegcl.streaming import (
 from spikegcl.structural import is_structural, sketch
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from spikegcl.graph import Graph
@@ -48,6 +58,7 @@ CHANCE = 2.0  # standard deviations by which neighbours must be more alike than 
 HIDDEN = 0.2  # share of the edges that are hidden
 CLEARLY = 1.4  # times as many deviations, and no less than LEAST, are a reason to give half of the bits
 LEAST = 4.0  # (python -m benchmarks.sources)
+LINKED = 0.5  # share of the nodes that must have edges: the others have no place in the structure
 
 
 @dataclass(frozen=True)
@@ -60,14 +71,13 @@ class Source:
 
 @dataclass(frozen=True, eq=False)
 class Sources:
-    """Components of one or two sources, side by side; each is read by its share of the bits."""
+    """Components of one source or two, side by side, each read by its share of the bits.
+
+    ``num_features`` are the feature columns of the graphs they read.
+    """
 
     parts: tuple[Components, ...]
-
-    @property
-    def num_features(self) -> int:
-        """Feature columns of the graphs it reads."""
-        return next(len(part.directions) for part in reversed(self.parts) if not part.structural)
+    num_features: int
 
     @property
     def read_structure(self) -> bool:
@@ -86,34 +96,32 @@ class Sources:
 
     def describe(self, *, asked: bool = False) -> tuple[str, ...]:
         """What was chosen for this graph, and why, one sentence each; ``asked`` if settings chose the propagation."""
-        if len(self.parts) == 1:
-            return self.parts[0].describe(asked=asked)
-        clear, base = self.parts
+        clear, base = self.parts[0], self.parts[-1]
         if clear.structural:
-            half = "the structure, a sketch of the edges, which tells hidden ones much better than the features do"
+            half = "the structure of this graph, a sketch of its edges, which tells hidden ones much better"
         else:
-            half = (
-                f"features after {clear.propagation.hops} hops, which tell hidden edges much better than the other half"
-            )
-        return (*base.describe(), f"half of the bits: {half}")
+            half = f"features after {clear.propagation.hops} hops, which tell hidden edges much better"
+        half = f"{half} ({clear.directions.shape[1]} components)"
+        if len(self.parts) == 2:
+            return (*base.describe(), f"half of the bits: {half}")
+        return (f"all bits: {half}",) if clear.structural else base.describe(asked=asked)
 
     def arrays(self) -> dict[str, Floats]:
         """What a file has to keep, beside :meth:`constants`; :meth:`restore` is the way back."""
-        return {
-            f"{number}.{name}": array for number, part in enumerate(self.parts) for name, array in part.arrays().items()
-        }
+        parts = enumerate(self.parts)
+        return {f"{number}.{name}": array for number, part in parts for name, array in part.arrays().items()}
 
-    def constants(self) -> list[dict[str, Any]]:
-        return [part.constants() for part in self.parts]
+    def constants(self) -> dict[str, Any]:
+        return {"num_features": self.num_features, "parts": [part.constants() for part in self.parts]}
 
     @classmethod
-    def restore(cls, arrays: dict[str, Floats], constants: Sequence[dict[str, Any]]) -> Sources:
+    def restore(cls, arrays: dict[str, Floats], constants: dict[str, Any]) -> Sources:
         parts = []
-        for number, values in enumerate(constants):
+        for number, values in enumerate(constants["parts"]):
             prefix = f"{number}."
             own = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
             parts.append(Components.restore(own, values))
-        return cls(tuple(parts))
+        return cls(tuple(parts), constants["num_features"])
 
 
 def fit_sources(
@@ -129,7 +137,7 @@ def fit_sources(
 
     Every source has as many ``components``; 0: as many as suit its bits (:func:`component_count`).
     """
-    chosen = (Source(propagation),) if propagation else choose_sources(graph, blocks)
+    chosen = (Source(propagation),) if propagation else choose_sources(graph, blocks)[:bits]
     fitted = [
         fit_components(
             graph, components or component_count(share), propagation=source.propagation, structural=source.structural,
@@ -137,36 +145,53 @@ def fit_sources(
         )
         for source, share in zip(chosen, _shares(bits, len(chosen)), strict=True)
     ]  # fmt: skip
-    return Sources(tuple(part for part, _ in fitted)), _side_by_side([scores for _, scores in fitted], blocks)
+    sources = Sources(tuple(part for part, _ in fitted), graph.num_features)
+    return sources, _side_by_side([scores for _, scores in fitted], blocks)
 
 
 def choose_sources(graph: Graph, blocks: int | None = None) -> tuple[Source, ...]:
     """What the bits read; of two sources the first tells hidden edges much better.
 
-    Features are propagated if those of neighbours are more alike than those of nodes drawn at random. The structural
-    columns of a graph without features are made from neighbours and go far.
+    Features are propagated if those of neighbours are more alike than those of nodes drawn at random. Features that are
+    the same everywhere get no bits beside something better. The structural columns of a graph without features are made
+    from neighbours and go far.
     """
     if is_structural(graph):
         return (Source(FAR),)
     features = scaled_rows(graph, fit_scaling(features_of(graph)), blocks)
     rng = np.random.default_rng(noise.derive("likeness", features.shape[1]))
     own = features.times(rng.standard_normal((features.shape[1], DIRECTIONS), dtype=np.float32))
-    base = Source(PPR if alike(graph, own, blocks=blocks) > CHANCE else OWN)
+    base = Source(PPR if deviations(graph, own, blocks=blocks) > CHANCE else OWN)
+    if np.count_nonzero(graph.degrees) < LINKED * graph.num_nodes:
+        return (base,)
+    told = ask(graph, base, own, blocks)
+    best = base
+    for source, found in told.items():
+        if source != base and found > max(CLEARLY * told[best], LEAST):
+            best = source
+    if best == base:
+        return (base,)
+    return (best, base) if column_variances(own).max() > CONSTANT else (best,)
+
+
+def ask(graph: Graph, base: Source, own: Floats, blocks: int | None = None) -> dict[Source, float]:
+    """How well the ``base``, many hops of features, and a sketch of the structure tell hidden edges, in deviations.
+
+    ``own`` are the features in random directions (N x W, the first of which are used). Structure comes last: to be
+    taken in place of hops it has to tell the edges clearly better than these.
+    """
     few = arrays_for(blocks)((len(own), TRAVELLING))
-    few[:] = own[:, :TRAVELLING]
+    copy_columns(few, own, slice(0, TRAVELLING))
     hidden = Drop(HIDDEN, noise.derive("hidden edges"))
     whole = make_operator(graph) if blocks is None else StreamedOperator(graph, blocks)
-    operator = whole.drop_edges(*hidden)
-    best, most = base, -np.inf
+    operator, told = whole.drop_edges(*hidden), {}
     for source in (base, Source(SMOOTH), Source(FAR, structural=True)):
         start = sketch(graph, operator, TRAVELLING) if source.structural else few
-        found = alike(graph, source.propagation.apply(operator, start), hidden, blocks)
-        if source == base or found > max(CLEARLY * most, LEAST):
-            best, most = source, found
-    return (base,) if best == base else (best, base)
+        told[source] = deviations(graph, source.propagation.apply(operator, start), hidden, blocks)
+    return told
 
 
-def alike(graph: Graph, values: Floats, hidden: Drop | None = None, blocks: int | None = None) -> float:
+def deviations(graph: Graph, values: Floats, hidden: Drop | None = None, blocks: int | None = None) -> float:
     """By how many standard deviations the rows (N x W) of neighbours are more alike than those of random edges.
 
     Alike: the sum over the edges of w_ij v_i . v_j, with v the rows at unit length, centred so that the ends of random
@@ -178,8 +203,8 @@ def alike(graph: Graph, values: Floats, hidden: Drop | None = None, blocks: int 
     if not total:
         return 0.0
     pull, rows = (weight / total).astype(np.float32), row_blocks(len(values))
-    values, given = arrays_for(blocks)((values.shape[0], values.shape[1])), values
-    values[:] = given
+    given, values = values, arrays_for(blocks)((values.shape[0], values.shape[1]))
+    copy_columns(values, given)
     for _ in range(2):  # lengths and means again: the one moves the other
         values *= inverse_of(np.sqrt(square_lengths(values)))[:, None]
         values -= np.asarray(sum((pull[block] @ values[block]).astype(np.float64) for block in rows), np.float32)
@@ -200,6 +225,6 @@ def _side_by_side(scores: list[Floats], blocks: int | None) -> Floats:
     width = sum(part.shape[1] for part in scores)
     joined, done = arrays_for(blocks)((len(scores[0]), width)), 0
     for part in scores:
-        joined[:, done : done + part.shape[1]] = part
+        copy_columns(joined[:, done : done + part.shape[1]], part)
         done += part.shape[1]
     return joined

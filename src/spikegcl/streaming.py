@@ -68,6 +68,13 @@ def row_blocks(count: int, blocks: int | None = None) -> list[slice]:
 # ------------------------------------------------------------------------------------------------- sums over rows
 
 
+def copy_columns(into: Floats, values: Floats, columns: slice = slice(None)) -> None:
+    """Copy ``columns`` of ``values`` block by block: of mapped arrays no more than a block is in memory."""
+    for block in row_blocks(len(values)):
+        into[block] = values[block, columns]
+        _release(into, values)
+
+
 def column_sums(values: Floats) -> Floats:
     """Sum of every column of ``values`` (N x W)."""
     return np.asarray(sum(values[block].sum(0).astype(np.float64) for block in row_blocks(len(values))), np.float32)
@@ -106,21 +113,23 @@ def strengths(graph: Graph) -> NDArray[np.float64]:
     """The sum of the weights of every node's edges (N)."""
     if graph.weights is None:
         return graph.degrees.astype(np.float64)
-    parts = [_neighbours(graph, block).sum(1, dtype=np.float64) for block in row_blocks(graph.num_nodes)]
-    return np.concatenate([np.asarray(part).ravel() for part in parts])
+    ones = np.ones(graph.num_nodes)  # of 64 bits, and so are the sums
+    return np.concatenate([_neighbours(graph, block) @ ones for block in row_blocks(graph.num_nodes)])
 
 
 def likeness(graph: Graph, values: Floats, dropped: Drop | None = None) -> tuple[float, float]:
     """Sums over the edges (i, j) of ``graph`` of weight times values[i] . values[j] (N x W), and of squared weights.
 
-    With ``dropped`` over the edges alone that an operator loses by it.
+    Weights are shares of the largest. With ``dropped`` over the edges alone that an operator loses by it.
     """
     total, squares = 0.0, 0.0
+    most = 1.0 if graph.weights is None else float(graph.weights.max(initial=0)) or 1.0
+    names = np.arange(len(values), dtype=np.int32)
     for block in row_blocks(len(values)):
         rows = _neighbours(graph, block)
+        rows.data = rows.data / np.float32(most)
         if dropped is not None:
-            numbers = np.repeat(np.arange(block.start, block.stop), np.diff(rows.indptr))
-            rows.data = rows.data * ~dropped.keeps(numbers, rows.indices)
+            rows.data = rows.data * (1 - dropped.kept(rows.indptr, rows.indices, names[block], names))
         total += float(np.vdot(values[block], rows @ values))
         squares += float(np.vdot(rows.data, rows.data))
     return total, squares
@@ -143,12 +152,11 @@ class Drop(NamedTuple):
     rate: float
     key: int
 
-    def keeps(self, rows: NDArray[np.int64], columns: NDArray[np.int32]) -> NDArray[np.bool_]:
-        """Which of the edges (rows[e], columns[e]) stay; self-loops do."""
-        i, j = torch.from_numpy(rows), torch.from_numpy(columns).long()
-        kept = noise.keep(self.key, torch.minimum(i, j), torch.maximum(i, j), self.rate) | (i == j)
-        found: NDArray[np.bool_] = kept.numpy()
-        return found
+    def kept(self, indptr: Any, indices: Any, rows: Any, names: Any) -> Floats:
+        """1 for every stored edge that stays, as self-loops do, else 0; see :func:`kernels.keep_edges`."""
+        kept = np.empty(len(indices), np.float32)
+        kernels.keep_edges(indptr, indices, rows, names, self.key, noise.cutoff(self.rate), kept)
+        return kept
 
 
 class StreamedOperator:
@@ -170,8 +178,7 @@ class StreamedOperator:
             rows = self._cut(block).rows(self.place, block.stop - block.start)
             indptr, indices, weights = (part.numpy() for part in rows)
             if self.dropped is not None:
-                numbers = np.repeat(np.arange(block.start, block.stop), np.diff(indptr))
-                weights *= self.dropped.keeps(numbers, indices)
+                weights *= self.dropped.kept(indptr, indices, self.place[block], self.place)
             values = np.empty_like(weights)
             kernels.scale_edges(indptr, indices, weights, self.root[block].numpy(), self.root.numpy(), values)
             kernels.spmm(indptr, indices, values, z, out[block])

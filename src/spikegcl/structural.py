@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import logging
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from spikegcl.noise import GOLDEN, mix
 from spikegcl.propagate import make_operator, propagate
-from spikegcl.streaming import StreamedOperator, arrays_for, row_blocks
+from spikegcl.streaming import StreamedOperator, arrays_for, copy_columns, row_blocks
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -38,10 +38,10 @@ def structural_features(graph: Graph, width: int = WIDTH) -> Graph:
 
 
 def with_structure(graph: Graph, width: int = WIDTH, blocks: int | None = None) -> Graph:
-    """The same without a word; with ``blocks`` the columns are in a temporary file (streaming.py)."""
+    """What :func:`structural_features` returns; with ``blocks`` the columns are in a temporary file (streaming.py)."""
     operator = make_operator(graph) if blocks is None else StreamedOperator(graph, blocks)
     columns = arrays_for(blocks)((graph.num_nodes, width))
-    columns[:, :-1] = sketch(graph, operator, width - 1)
+    copy_columns(columns[:, :-1], sketch(graph, operator, width - 1))
     columns[:, -1] = np.log1p(graph.degrees)
     return replace(graph, features=columns, columns=tuple(_names(width)))
 
@@ -53,11 +53,11 @@ def sketch(graph: Graph, operator: Operator | StreamedOperator, width: int) -> F
     similar rows: a random projection of the powers of P.
     """
     new_array = arrays_for(len(operator.blocks) if isinstance(operator, StreamedOperator) else None)
-    keys = torch.from_numpy(_id_keys(graph))
     numbers = torch.arange(width) * GOLDEN
     spread, total = new_array((graph.num_nodes, width)), new_array((graph.num_nodes, width))
     for rows in row_blocks(graph.num_nodes):
-        spread[rows] = (mix((keys[rows, None] + numbers) & 0xFFFFFFFF) & 1).float() * 2 - 1
+        keys = torch.from_numpy(_keys(graph.ids[rows]))
+        spread[rows] = (mix((keys[:, None] + numbers) & 0xFFFFFFFF) & 1).float() * 2 - 1
     for _ in range(HOPS):
         if isinstance(operator, StreamedOperator):
             spread = operator.step(spread, spread, 0.0)
@@ -77,10 +77,11 @@ def _names(width: int) -> list[str]:
     return [f"sketch{column}" for column in range(width - 1)] + ["log_degree"]
 
 
-def _id_keys(graph: Graph) -> NDArray[np.int64]:
-    if graph.ids.dtype.kind in "iu":
-        low = torch.from_numpy(graph.ids & 0xFFFFFFFF)
-        high = torch.from_numpy((graph.ids >> 32) & 0xFFFFFFFF)
+def _keys(ids: NDArray[Any]) -> NDArray[np.int64]:
+    """A number of 32 bits for every id."""
+    if ids.dtype.kind in "iu":
+        low = torch.from_numpy(ids & 0xFFFFFFFF)
+        high = torch.from_numpy((ids >> 32) & 0xFFFFFFFF)
         return mix(mix(low) ^ high).numpy()
-    digests = (hashlib.blake2b(str(key).encode(), digest_size=4).digest() for key in graph.ids)
+    digests = (hashlib.blake2b(str(key).encode(), digest_size=4).digest() for key in ids)
     return np.frombuffer(b"".join(digests), "<u4").astype(np.int64)

@@ -70,7 +70,7 @@ def _model(shape: Shape, settings: Config) -> SpikeGCL:
     if settled.inputs == "components":
         wanted = settled.components or component_count(settled.steps * settled.channels)
         width = min(wanted, shape.features, shape.nodes - 1)
-        inputs = Sources((blank_components(shape.features, width),))
+        inputs = Sources((blank_components(shape.features, width),), shape.features)
     grouping = "all" if settled.grouping == "all" else "chunk"
     model = SpikeGCL(settled, make_groups(_columns(width), settled.steps, grouping))
     model.inputs = inputs

@@ -208,7 +208,7 @@ def _epoch_bar(title: str, epochs: int) -> Iterator[Callable[[Epoch], None] | No
         yield advance
 
 
-_FLOORS = {"untrained": "untrained encoder", "projection": "random projection"}
+_FLOORS = {"untrained": "untrained encoder", "projection": "random projection", "ppr-itq": "closed form ppr-itq"}
 
 
 def _print_summary(metrics: dict[str, Any], graph: Graph) -> None:

@@ -20,6 +20,7 @@ NAMES = {
     "trained": "these codes",
     "untrained": "untrained encoder",
     "projection": "random projection",
+    "ppr-itq": "closed form ppr-itq",
 }
 
 
