@@ -31,6 +31,20 @@ def test_the_quick_start_runs(tmp_path):
     assert "codes of" in run_python("-c", block, folder=tmp_path)
 
 
+def test_the_numbers_of_the_readme_are_those_of_the_rows():
+    """Its table is a part of the one that `make results` draws."""
+    drawn = {
+        cells[0]: (cells[1].replace(" bits", ""), *(cells[column].rpartition(" (")[0] for column in (4, 7)))
+        for cells in table_of(ROOT / "results/frontier-printed.md")[1:]
+    }
+    assert {cells[0].lower(): tuple(cells[1:]) for cells in table_of(ROOT / "README.md")[1:]} == drawn
+
+
+def table_of(page):
+    lines = [line for line in page.read_text().splitlines() if line.startswith("|") and not line.startswith("| ---")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_example_runs(example, tmp_path):
     assert run_python(str(example), folder=tmp_path)

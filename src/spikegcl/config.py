@@ -30,7 +30,7 @@ class Config(Settings):
 
     # Encoder.
     inputs: str = "features"  # what it reads: the graph's features, or their components after propagation
-    components: int = 0  # how many of these; 0: as many as bits, at least 128
+    components: int = 0  # how many of these from each source; 0: as many as its bits, at least 128
     propagation: str = "auto"  # of features before components are taken: auto asks the edges (sources.py)
     encoder: str = "gcn"  # the paper's basic unit; sage and gat are its ablation; linear for inputs = components
     layers: int = 2  # [L] first per group, the others shared

@@ -166,7 +166,9 @@ class SpikeGCLEmbedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def transform(self, X: Any) -> NDArray[Any]:
         """Codes of a graph by the trained model, statistics frozen: N rows as ``output`` says. See docs/new-nodes.md.
 
-        Columns are matched by name where both sides have names, by count otherwise.
+        Columns are matched by name where both sides have names, by count otherwise. If half of the bits read the
+        structure (``model_.inputs.read_structure``), they are of the training graph's nodes: to embed graphs of other
+        nodes, fit with ``propagation`` "pagerank", "hops" or "none".
         """
         check_is_fitted(self, "model_")
         self._check_output()

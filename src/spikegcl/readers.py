@@ -106,7 +106,8 @@ def read_labels(path: str | Path, ids: NDArray[Any], *, ignore_unknown: bool = F
     labels = np.full(len(ids), -1 if values.dtype.kind == "i" else "", values.dtype)
     labels[rows[known]] = values
     unknown = np.count_nonzero((labels < 0) if values.dtype.kind == "i" else (labels == ""))
-    log.info("%s: %d of %d nodes have no label (empty, or a negative number)", path, unknown, len(ids))
+    if unknown:
+        log.info("%s: %d of %d nodes have no label (empty, or a negative number)", path, unknown, len(ids))
     warn_of_missing(path, values)
     return labels
 

@@ -18,8 +18,13 @@ if TYPE_CHECKING:
     from spikegcl.runs import Source
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout; logs go to stderr.")]
+GRAPH_HELP = "A dataset's name (see `spikegcl datasets`), an edge list file, or a prepared folder."
 DataRoot = Annotated[
-    Path | None, typer.Option(envvar="SPIKEGCL_DATA", help="Folder with raw benchmark files (PyG's raw layout).")
+    Path | None,
+    typer.Option(
+        envvar="SPIKEGCL_DATA",
+        help="Folder with raw benchmark files (PyG's raw layout); missing ones are downloaded.",
+    ),
 ]
 Output = Annotated[Path, typer.Option("-o", "--output", help="Run folder to write.")]
 Features = Annotated[Path | None, typer.Option(help="Features: .npy, scipy .npz, or CSV/Parquet keyed by id.")]

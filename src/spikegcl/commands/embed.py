@@ -36,7 +36,8 @@ OTHER_FILES = (".parquet", ".csv", ".tsv", ".npy", ".npz")  # names that promise
 def embed(
     run: Annotated[Path, typer.Argument(help="Run folder.")],
     graph: Annotated[
-        str | None, typer.Argument(help="Another or a grown graph: an edge list or a dataset. Default: the run's own.")
+        str | None,
+        typer.Argument(help="Another or a grown graph: edge list, prepared folder or dataset. Default: the run's own."),
     ] = None,
     features: Features = None,
     output: Annotated[

@@ -9,15 +9,25 @@ from typing import Annotated
 
 import typer
 
-from spikegcl.commands.common import PRESET_HELP, DataRoot, Features, Json, console, load, table, with_settings
+from spikegcl.commands.common import (
+    GRAPH_HELP,
+    PRESET_HELP,
+    DataRoot,
+    Features,
+    Json,
+    console,
+    load,
+    table,
+    with_settings,
+)
 from spikegcl.errors import PresetMissingError
 
 
 def estimate(
-    graph: Annotated[str, typer.Argument(help="A dataset's name (see `spikegcl datasets`) or an edge list file.")],
+    graph: Annotated[str, typer.Argument(help=GRAPH_HELP)],
     features: Features = None,
     preset: Annotated[str, typer.Option(help=PRESET_HELP)] = "default",
-    bits: Annotated[int | None, typer.Option(min=1, help="Bits per node.")] = None,
+    bits: Annotated[int | None, typer.Option(min=1, help="Bits per node; 256 unless given.")] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", help="key=value, may be repeated.")] = None,
     data_root: DataRoot = None,
     json_: Json = False,

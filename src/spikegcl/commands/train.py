@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from spikegcl.commands.common import (
+    GRAPH_HELP,
     PRESET_HELP,
     DataRoot,
     Device,
@@ -46,7 +47,7 @@ Probe = Annotated[str, typer.Option(help="Linear probe: logreg or paper.")]
 
 
 def train(
-    graph: Annotated[str, typer.Argument(help="A dataset's name (see `spikegcl datasets`) or an edge list file.")],
+    graph: Annotated[str, typer.Argument(help=GRAPH_HELP)],
     features: Features = None,
     labels: Labels = None,
     split: SplitFile = None,
@@ -55,7 +56,10 @@ def train(
         str, typer.Option(help="spikegcl, another of `spikegcl methods`, or a float one with +sign.")
     ] = "spikegcl",
     preset: Annotated[str, typer.Option(help=PRESET_HELP)] = "default",
-    bits: Annotated[int | None, typer.Option(min=1, help="Bits per node, for methods that take a number.")] = None,
+    bits: Annotated[
+        int | None,
+        typer.Option(min=1, help="Bits per node, if the method takes a number (compact: 256)."),
+    ] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", help="key=value, may be repeated.")] = None,
     seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="First seed; its model and codes are kept.")] = 0,
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds to train.")] = 1,
