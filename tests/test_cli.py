@@ -25,7 +25,7 @@ def test_json_document_has_everything_promised(run):
     document = json.loads(out)
     assert code == 0
     assert set(document["test_accuracy"]) == {"mean", "std"}
-    assert set(document["floors"]) == {"untrained", "projection"}
+    assert set(document["floors"]) == {"untrained", "ppr-itq", "projection"}
     assert set(document["seconds"]) == {"train", "embed", "probe"}
     for key in ("dataset", "seeds", "val_accuracy", "bits", "firing_rate", "dead_bits", "peak_mb"):
         assert key in document

@@ -20,11 +20,34 @@ if TYPE_CHECKING:
     from spikegcl.graph import Graph
     from spikegcl.sources import Sources
 
+    Packed = NDArray[np.uint8]
+
 CHUNK = 256  # columns projected at a time, fewer if these take more than
 CHUNK_BYTES = 2**28
 
 
-def untrained(graph: Graph, config: Config, seed: int, inputs: Sources | None = None) -> NDArray[np.uint8]:
+def below(graph: Graph, config: Config, bits: int, seed: int, inputs: Sources | None = None) -> dict[str, Packed]:
+    """What codes of SpikeGCL with so many bits stand on, by name; ``config`` and ``inputs`` as in :func:`untrained`.
+
+    Beside ``compact`` also the strongest closed form, if the graph is in one piece; at the thousands of bits of the
+    paper's model it takes minutes, and the frontier has them side by side.
+    """
+    found = {"untrained": untrained(graph, config, seed, inputs)}
+    if config.inputs == "components" and config.parts == 1:
+        found["ppr-itq"] = ppr_itq(graph, bits, seed)
+    return found | {"projection": projection(graph, bits, seed)}
+
+
+def ppr_itq(graph: Graph, bits: int, seed: int) -> Packed:
+    """Codes of the method of that name by its defaults (packed)."""
+    from spikegcl.baselines.closed_form import ClosedFormSettings, fit_components_method
+
+    codes = fit_components_method(graph, ClosedFormSettings(bits=bits), seed=seed).codes
+    assert codes is not None
+    return codes
+
+
+def untrained(graph: Graph, config: Config, seed: int, inputs: Sources | None = None) -> Packed:
     """Codes of the encoder before training (packed); ``config`` as it was given for training, not as it was settled."""
     return untrained_session(graph, config, seed, inputs=inputs).embed()
 
@@ -48,7 +71,7 @@ def untrained_session(
     return session
 
 
-def projection(graph: Graph, bits: int, seed: int) -> NDArray[np.uint8]:
+def projection(graph: Graph, bits: int, seed: int) -> Packed:
     """Sign at the column median of a Gaussian random projection of twice-propagated standardised features (packed).
 
     With D the inverse standard deviations: P^2 (X - mean) D R = P^2 (X D R) - (P^2 1) (mean D R), so sparse features
@@ -77,6 +100,6 @@ def projection(graph: Graph, bits: int, seed: int) -> NDArray[np.uint8]:
     return packed
 
 
-def sign_at_median(values: NDArray[np.floating]) -> NDArray[np.uint8]:
+def sign_at_median(values: NDArray[np.floating]) -> Packed:
     """One bit a column: whether a value is above the median of its column (N x D floats -> packed, D bits)."""
     return pack(values > np.median(values, axis=0))

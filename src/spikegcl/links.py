@@ -88,7 +88,7 @@ class LinkScores:
 
 @dataclass(frozen=True)
 class LinkResult:
-    """Scores of the trained codes, and of the floors at the same bits by name: ``untrained`` and ``projection``."""
+    """Scores of the trained codes, and of the floors at the same bits, by name."""
 
     test_edges: int
     val_edges: int
@@ -110,10 +110,7 @@ def link_prediction(graph: Graph, config: Config, *, seed: int = 0, with_floors:
     split = make_split(remaining, seed) if judged and remaining.labels is not None else None
     trained = train(remaining, config, seed=seed, split=split)
     bits = trained.model.bits
-    unlearned = {}
-    if with_floors:
-        unlearned["untrained"] = floors.untrained(remaining, config, seed, trained.model.inputs)
-        unlearned["projection"] = floors.projection(remaining, bits, seed)
+    unlearned = floors.below(remaining, config, bits, seed, trained.model.inputs) if with_floors else {}
     return LinkResult(
         test_edges=len(held_out.test.edges),
         val_edges=len(held_out.val.edges),

@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from spikegcl.training import Epoch
 
 
-STRONGEST = "ppr-itq"  # of the floors
-
-
 @dataclass(frozen=True)
 class Judged:
     """What a method made of one seed, with its row."""
@@ -130,20 +127,16 @@ def floors_of(method: Method, fitted: Fitted, graph: Graph, seed: int, device: s
     """What a result has to be compared with, at its own number of bits (a float embedding: one bit a dimension).
 
     ``untrained`` is the method's encoder before training, ``<method>+sign`` a float embedding cut at its medians,
-    ``projection`` a random projection of propagated features. Beside ``compact`` also stands the strongest closed form,
-    ``ppr-itq``, if the graph is in one piece; at the thousands of bits of other methods it takes minutes, and the
-    frontier has them side by side. A supervised method has no floor: it is given the labels.
+    ``projection`` a random projection of propagated features; of SpikeGCL they are those of :func:`floors.below`. A
+    supervised method has none: it is given the labels.
     """
     settings, width = fitted.settings, 0 if fitted.embedding is None else fitted.embedding.shape[1]
     if fitted.trained is not None:
-        codes = floors.untrained(graph, fitted.trained.given, seed, fitted.trained.model.inputs)
-        yield "untrained", Fitted(settings, codes=codes, bits=fitted.bits)
-        config = fitted.trained.config
-        if config.inputs == "components" and config.parts == 1:
-            strongest = find_method(STRONGEST)
-            known = strongest.settings_for("default", graph.name).replace(bits=fitted.bits)
-            yield STRONGEST, strongest.fit(graph, known, seed=seed, split=None, on_epoch=None, device=device)
-    elif method.unsupervised and fitted.history:
+        trained, bits = fitted.trained, fitted.trained.model.bits
+        for name, codes in floors.below(graph, trained.given, bits, seed, trained.model.inputs).items():
+            yield name, Fitted(settings, codes=codes, bits=bits)
+        return
+    if method.unsupervised and fitted.history:
         before = settings.replace(epochs=0)
         yield "untrained", method.fit(graph, before, seed=seed, split=None, on_epoch=None, device=device)
     if fitted.embedding is not None:

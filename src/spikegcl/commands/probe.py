@@ -30,7 +30,7 @@ log = logging.getLogger("spikegcl")
 
 BY_LABELS = ("linear", "knn", "clustering", "retrieval")
 TASKS = (*BY_LABELS, "link")
-FLOORS = ("untrained", "projection")
+FLOORS = ("untrained", "ppr-itq", "projection")
 
 
 def probe(
@@ -48,7 +48,7 @@ def probe(
     seeds: Annotated[int, typer.Option(min=1, help="How many splits, starts and samples to average over.")] = 1,
     floors: Annotated[
         bool,
-        typer.Option(help="Judge codes without learning beside those of a run: untrained encoder, random projection."),
+        typer.Option(help="Judge floors beside the codes of a run: untrained encoder, random projection, closed form."),
     ] = True,
     data_root: DataRoot = None,
     json_: Json = False,
@@ -145,10 +145,7 @@ def _floors(run: Run, graph: Graph | None, bits: int, data_root: Path | None) ->
         log.warning("floors skipped: the graph has changed since the run was trained")
         return {}
     with console(stderr=True).status("floors"):
-        return {
-            "untrained": floors.untrained(graph, run.given, run.seed),
-            "projection": floors.projection(graph, bits, run.seed),
-        }
+        return floors.below(graph, run.given, bits, run.seed)
 
 
 def _judge(packed: Packed, bits: int, judged: Graph, tasks: Sequence[str], probe: str, seeds: range) -> dict[str, Any]:
