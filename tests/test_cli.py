@@ -303,13 +303,13 @@ def test_probe_judges_every_task_in_one_document(run, trained_run):
     measures = (("knn", "test_accuracy"), ("clustering", "nmi"), ("clustering", "ari"), ("retrieval", "precision"))
     for task, measure in measures:
         found = document["tasks"][task]
-        assert set(found["floors"]) == {"untrained", "projection"}
+        assert set(found["floors"]) == {"untrained", "ppr-itq", "projection"}
         for result in (found, *found["floors"].values()):
             assert set(result[measure]) == {"mean", "std"}
     assert run("probe", trained_run, "--seeds", 2, "--json")[1] == out
     code, out, _ = run("probe", trained_run)
     assert code == 0
-    for word in ("linear (logreg)", "kNN", "NMI", "ARI", "precision@10", "untrained", "projection", "chance"):
+    for word in ("linear (logreg)", "kNN", "NMI", "ARI", "precision@10", "untrained", "ppr-itq", "random", "chance"):
         assert word in out
 
 
@@ -353,7 +353,7 @@ def test_probe_predicts_links_of_a_run_and_says_why_not_of_a_code_file(run, file
         assert 0.5 < scores["hamming"]["auc"]["mean"] <= 1
         assert set(scores["logreg"]) == {"auc", "ap"}
     out = run("probe", "r", "--tasks", "link")[1]
-    assert all(word in out for word in ("hamming", "AUC", "AP", "untrained", "projection"))
+    assert all(word in out for word in ("hamming", "AUC", "AP", "untrained", "random"))
     assert json.loads(run("probe", "r", "--tasks", "link", "--no-floors", "--json")[1])["tasks"]["link"]["floors"] == {}
     code, out, err = run("probe", "r/codes.arrow", "--tasks", "link", "--json")
     assert code == 0

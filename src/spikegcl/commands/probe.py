@@ -30,7 +30,7 @@ log = logging.getLogger("spikegcl")
 
 BY_LABELS = ("linear", "knn", "clustering", "retrieval")
 TASKS = (*BY_LABELS, "link")
-FLOORS = ("untrained", "ppr-itq", "projection")
+FLOORS = {"untrained": "untrained", "ppr-itq": "ppr-itq", "projection": "random"}  # headings that fit 80 columns
 
 
 def probe(
@@ -209,7 +209,7 @@ def _print_table(document: dict[str, Any]) -> None:
     """A row a measure: of the codes, of each floor there is, and by chance."""
     tasks, many = document["tasks"], len(document["seeds"]) > 1
     floors = [name for name in FLOORS if any(name in task.get("floors", ()) for task in (document, *tasks.values()))]
-    rows = table("task", "measure", "codes", *floors, "chance")
+    rows = table("task", "measure", "codes", *(FLOORS[floor] for floor in floors), "chance")
 
     def share(value: dict[str, float]) -> str:
         return percent(value, len(document["seeds"]))
