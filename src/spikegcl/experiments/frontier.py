@@ -22,10 +22,9 @@ TITLE = "Test accuracy (%) by bits per node"
 BITS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 QUICK_BITS = (64, 512)
 SHOWN_POINTS = 20  # of accuracy below the best, in a figure: curves that matter differ by one or two
-ENOUGH = 1024  # bits after which closed forms have nothing left to gain
 GRAPHS = ("cora", "citeseer", "pubmed", "computers", "photo", "cs", "physics")
 FLOORS = ("untrained", "projection")
-FLOOR_OF = {"spikegcl": "untrained", "compact": "projection"}  # every row has it at its number of bits
+OURS = {"spikegcl": FLOORS, "compact": ("projection",)}  # and the floors their rows have at the same number of bits
 ALL_FLOORS = (*FLOORS, "pca-projection", "itq", "ppr-itq")  # these have rows of their own
 # Method, probe and bits; the strongest floor stands beside what is compared.
 BESIDE_PRINTED = (
@@ -60,7 +59,7 @@ def cells(choice: Choice) -> list[Cell]:
 
 
 def methods() -> list[str]:
-    """All that can make codes of a given width. Two floors come with the rows of others (``FLOOR_OF``)."""
+    """All that can make codes of a given width. Two floors come with the rows of others (``OURS``)."""
     return [name for name in method_names() if name not in FLOORS and _makes_codes(name)]
 
 
@@ -86,9 +85,7 @@ def _cells_of(name: str, dataset: str, choice: Choice) -> list[Cell]:
     if name == "spikegcl":
         return [code_cell(dataset, bits, choice) for bits in widths]
     if takes_bits(name):
-        return [
-            method_cell(measures.accuracy, name, dataset, choice, {"bits": bits}) for bits in widths if bits <= ENOUGH
-        ]
+        return [method_cell(measures.accuracy, name, dataset, choice, {"bits": bits}) for bits in widths]
     return [method_cell(measures.signs, name, dataset, choice, bits=list(widths))]
 
 
@@ -216,8 +213,7 @@ def _points(name: str, result: dict[str, Any]) -> list[tuple[str, int, float]]:
     """Curve, bits and test accuracy of everything in a row."""
     if "points" in result:
         return [(name + SIGN, int(bits), point["test_accuracy"]) for bits, point in result["points"].items()]
-    floor = FLOOR_OF.get(name)
-    judged = {name: result} if floor is None else {name: result, floor: result["floors"][floor]}
+    judged = {name: result} | {floor: result["floors"][floor] for floor in OURS.get(name, ())}
     return [(label, result["bits"], at["test_accuracy"]) for label, at in judged.items()]
 
 
@@ -228,7 +224,7 @@ def _figure(dataset: str, curves: dict[str, Series]) -> Figure:
         name: {float(bits): [100 * value for value in values.values()] for bits, values in series.items()}
         for name, series in curves.items()
     }
-    ours = {name: percents[name] for name in FLOOR_OF if name in percents}
+    ours = {name: percents[name] for name in OURS if name in percents}
     signs = {name: percents[name] for name in percents if name.endswith(SIGN)}
     groups = [ours | {name: percents[name] for name in percents if name not in signs}]
     groups += [ours | signs] if signs else []
