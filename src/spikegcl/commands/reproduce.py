@@ -64,7 +64,7 @@ def reproduce(
     """Make a table or figure of the paper, or one of ours, from rows; finished rows are never run again."""
     from spikegcl.baselines import find_method
     from spikegcl.datasets import available
-    from spikegcl.experiments import PRESETS, Choice, experiment_names, find_experiment, paper
+    from spikegcl.experiments import PRESETS, Choice, experiment_names, find_experiment
     from spikegcl.experiments.drawings import write_drawings, write_page
     from spikegcl.experiments.rows import FAILED, Rows
     from spikegcl.experiments.runner import NEVER, Budget, missing, run_cells
@@ -76,8 +76,7 @@ def reproduce(
     experiments = [find_experiment(one) for one in (experiment_names() if name == "all" else (name,))]
     choice = Choice(_split(datasets), _split(methods), seeds, preset, probe, device, quick, data_root)
     for method in choice.methods:
-        if method not in paper.methods():  # of these, some may not be written yet
-            find_method(method)
+        find_method(method)  # raises if there is no such method
     for dataset in choice.datasets:
         available(dataset, data_root)  # raises if there is no such graph
     folder = output / "quick" if quick else output

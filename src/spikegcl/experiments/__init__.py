@@ -77,7 +77,8 @@ Measure = Callable[..., dict[str, Any]]
 class Cell:
     """Everything that decides a row.
 
-    ``measure`` is a function that can be imported. ``preset`` decides nothing: it says where ``settings`` come from.
+    ``measure`` is a function that can be imported. ``preset`` and ``changes`` decide nothing: they say where
+    ``settings`` come from.
     ``quick`` marks the rows of a dry run, so that they are not taken for others even where the settings are the same.
     ``revision`` is the method's.
     """
@@ -88,6 +89,7 @@ class Cell:
     settings: dict[str, Any] = field(default_factory=dict)
     options: dict[str, Any] = field(default_factory=dict)
     preset: str = ""
+    changes: dict[str, Any] = field(default_factory=dict)
     seed: int = 0
     quick: bool = False
     revision: int = 1
@@ -104,7 +106,8 @@ class Cell:
         return [dataclasses.replace(self, seed=seed) for seed in range(seeds)]
 
     def __str__(self) -> str:
-        return f"{self.method or self.measure.__name__} on {self.dataset}, seed {self.seed}"
+        changes = "".join(f", {name} {value}" for name, value in self.changes.items())
+        return f"{self.method or self.measure.__name__} on {self.dataset}{changes}, seed {self.seed}"
 
 
 @dataclass(frozen=True)
@@ -137,13 +140,14 @@ def method_cell(
     """
     method = find_method(name)
     preset, settings = choose_settings(method, dataset, choice.preset)
-    settings = settings.replace(**changes or {})
+    changes = changes or {}
+    settings = settings.replace(**changes)
     if choice.quick and hasattr(settings, "epochs"):
         settings = settings.replace(epochs=min(settings.epochs, QUICK_EPOCHS))
     judged = {"probe": choice.probe} if method.unsupervised else {}
     options = {"device": choice.device, **judged, **options}
-    known = settings.known()
-    return Cell(measure, dataset, name, known, options, preset, quick=choice.quick, revision=method.revision)
+    known, revision = settings.known(), method.revision
+    return Cell(measure, dataset, name, known, options, preset, changes, quick=choice.quick, revision=revision)
 
 
 def choose_settings(method: Method, dataset: str, preset: str) -> tuple[str, Settings]:

@@ -6,7 +6,7 @@ import functools
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from spikegcl.baselines import SIGN, method_names
+from spikegcl.baselines import SIGN
 from spikegcl.datasets import available
 from spikegcl.experiments import PRESETS, Cell, Choice, Experiment, measures, method_cell, paper, with_chosen
 from spikegcl.experiments.drawings import Table, over_seeds, percent
@@ -47,16 +47,10 @@ def projection_floor(dataset: str, choice: Choice, rows: Rows) -> float | None:
     return float(summarise(found)["floors"]["projection"]["mean"]) if found else None
 
 
-def is_here(method: str) -> bool:
-    """Whether the method can be run: all of the paper's are listed, whether written yet or not."""
-    return method.removesuffix(SIGN) in method_names()
-
-
 def cells(printed_in: str, choice: Choice) -> list[Cell]:
     return [
         cell
         for method in choice.methods or paper.methods()
-        if is_here(method)
         for dataset in choice.datasets or paper.datasets(printed_in)
         for cell in accuracy_cell(method, dataset, choice).seeded(choice.seeds)
     ]
@@ -72,7 +66,7 @@ def draw(name: str, printed_in: str, title: str, choice: Choice, rows: Rows) -> 
         heading, marks = paper.methods().get(method, (method, ""))
         texts = []
         for dataset in datasets:
-            cell = drawn_cell(method, dataset, choice, rows) if is_here(method) else None
+            cell = drawn_cell(method, dataset, choice, rows)
             entry = compare(paper.accuracy(method, dataset), cell, choice, rows, projections[dataset])
             records.append({"method": method, "marks": marks, "dataset": dataset, **entry.record})
             texts.append(entry.text)
@@ -85,7 +79,6 @@ def draw(name: str, printed_in: str, title: str, choice: Choice, rows: Rows) -> 
         f"{FLOOR_BITS} bits where it has been run.",
         f"Probe of embeddings and codes: {choice.probe}; supervised methods predict by themselves. "
         "U unsupervised, S spiking, B binary.",
-        "No method: it is not written here. No data: its features are not available here.",
         *distances(records),
         *(f"{_places(datasets)}: {remark}." for remark, datasets in remarks.items()),
     ]
@@ -127,16 +120,14 @@ class Entry(NamedTuple):
     remark: str
 
 
-def compare(
-    printed: str | None, cell: Cell | None, choice: Choice, rows: Rows, projection: float | None = None
-) -> Entry:
-    """What the paper prints beside what the rows of a cell of :func:`measures.accuracy` say (None: no such method).
+def compare(printed: str | None, cell: Cell, choice: Choice, rows: Rows, projection: float | None = None) -> Entry:
+    """What the paper prints beside what the rows of a cell of :func:`measures.accuracy` say.
 
     ``projection`` is the floor of methods without one.
     """
-    found = [] if cell is None else rows.find(cell)
+    found = rows.find(cell)
     results = [row["result"] for row in found if row["status"] == DONE]
-    record: dict[str, Any] = {"paper": printed, "preset": None if cell is None else cell.preset, **summary(results)}
+    record: dict[str, Any] = {"paper": printed, "preset": cell.preset, **summary(results)}
     record["difference"] = difference(printed, record["accuracy"])
     if results and record["untrained"] is None and record["projection"] is None:
         record["projection"] = projection
@@ -163,12 +154,12 @@ def difference(printed: str | None, accuracy: float | None) -> float | None:
     return round(100 * accuracy - float(printed.split()[0]), 2)
 
 
-def _why_missing(cell: Cell | None, tried: bool, choice: Choice) -> str:
-    if cell is None:
-        return "no method"
-    if tried:
-        return "see note"
-    return "not run" if available(cell.dataset, choice.data_root) else "no data"
+def _why_missing(cell: Cell, tried: bool, choice: Choice) -> str:
+    return "see note" if tried else why_not_run(cell.dataset, choice)
+
+
+def why_not_run(dataset: str, choice: Choice) -> str:
+    return "not run" if available(dataset, choice.data_root) else "features not available here"
 
 
 def summary(results: list[dict[str, Any]]) -> dict[str, Any]:

@@ -11,10 +11,10 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spikegcl.baselines import Shape, find_method
-from spikegcl.datasets import DATASETS, available
+from spikegcl.datasets import DATASETS
 from spikegcl.energy import PAPER, RULES, energy
 from spikegcl.experiments import Cell, Choice, Experiment, choose_settings, formulas, paper
-from spikegcl.experiments.accuracy import accuracy_cell, drawn_cell, is_here
+from spikegcl.experiments.accuracy import accuracy_cell, drawn_cell, why_not_run
 from spikegcl.experiments.drawings import Table, plain_table
 from spikegcl.protocol import spread
 
@@ -55,7 +55,7 @@ def cells(choice: Choice) -> list[Cell]:
     return [
         cell
         for method, dataset in wanted
-        if not method.startswith(AVERAGE) and is_here(method) and find_method(method).spiking
+        if not method.startswith(AVERAGE) and find_method(method).spiking
         if method in (choice.methods or (method,)) and dataset in (choice.datasets or (dataset,))
         for cell in accuracy_cell(method, dataset, choice).seeded(choice.seeds)
     ]
@@ -136,9 +136,7 @@ def _energy(cell: Printed, choice: Choice, rows: Rows) -> dict[str, Any]:
         by_rule = dict.fromkeys(RULES, found[0].value)
     shown = {**_heading(cell), **{rule: by_rule.get(rule) for rule in RULES}}
     if not found:
-        here = available(cell.dataset, choice.data_root)
-        verdict = "not run" if here else "features not available here"
-        return {**shown, "ours": None, "std": None, "by": None, "verdict": verdict}
+        return {**shown, "ours": None, "std": None, "by": None, "verdict": why_not_run(cell.dataset, choice)}
     best, verdict = _closest(cell, found)
     return {**shown, "ours": best.value, "std": best.std, "by": best.by, "verdict": verdict}
 

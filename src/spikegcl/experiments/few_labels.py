@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from spikegcl.baselines import SIGN, find_method
 from spikegcl.experiments import Cell, Choice, Experiment, measures, method_cell, with_chosen
-from spikegcl.experiments.accuracy import is_here
 from spikegcl.experiments.drawings import Figure, Table, over_seeds, plot_curves
 from spikegcl.experiments.frontier import FLOORS, GRAPHS, line_style, takes_bits
 from spikegcl.protocol import spread
@@ -35,7 +34,7 @@ def cells(choice: Choice) -> list[Cell]:
 def _methods(choice: Choice) -> list[str]:
     """Those chosen that train without labels; the floors come with SpikeGCL."""
     names = [name for name in choice.methods or METHODS if name not in FLOORS]
-    return [name for name in names if is_here(name) and SIGN not in name and find_method(name).unsupervised]
+    return [name for name in names if SIGN not in name and find_method(name).unsupervised]
 
 
 def few_labels_cell(method: str, dataset: str, choice: Choice) -> Cell:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from spikegcl.baselines import SIGN, find_method, method_names
 from spikegcl.experiments import Cell, Choice, Experiment, choose_settings, measures, method_cell, paper, with_chosen
-from spikegcl.experiments.accuracy import is_here
 from spikegcl.experiments.drawings import Figure, Table, over_seeds, plot_curves
 from spikegcl.experiments.rows import DONE
 from spikegcl.probes import PROBES
@@ -66,7 +65,7 @@ def methods() -> list[str]:
 def _chosen(choice: Choice) -> list[str]:
     """Those of the chosen methods that can; DGI and DGI+sign are the same choice, and two floors come with others."""
     names = dict.fromkeys(name.removesuffix(SIGN) for name in choice.methods)
-    return [name for name in names if name not in FLOORS and is_here(name) and _makes_codes(name)]
+    return [name for name in names if name not in FLOORS and _makes_codes(name)]
 
 
 def _makes_codes(name: str) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from spikegcl.baselines import find_method
 from spikegcl.experiments import Cell, Choice, Experiment, with_chosen
-from spikegcl.experiments.accuracy import accuracy_cell, is_here
+from spikegcl.experiments.accuracy import accuracy_cell
 from spikegcl.experiments.drawings import COLOURS, Figure, Table, plain_table
 from spikegcl.experiments.frontier import BITS, GRAPHS, QUICK_BITS, code_cell
 from spikegcl.protocol import spread
@@ -34,7 +34,7 @@ def cells(choice: Choice) -> list[Cell]:
 
 def _chosen(choice: Choice) -> list[str]:
     """Those of the chosen methods that train without labels: they have an untrained encoder to compare with."""
-    return [name for name in choice.methods if is_here(name) and find_method(name).unsupervised]
+    return [name for name in choice.methods if find_method(name).unsupervised]
 
 
 def _cells_of(method: str, dataset: str, choice: Choice) -> list[Cell]:
