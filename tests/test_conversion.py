@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from spikegcl import build_graph, convert, load_dataset
 from spikegcl.conversion import normalised_adjacency
 from spikegcl.errors import ConfigError
-from spikegcl.experiments.conversions import KAPPA, KINDS, STEPS, random_conversion, train_network
+from spikegcl.experiments.conversions import DEPTHS, KAPPA, KINDS, STEPS, random_conversion, train_network
 from strategies import graphs
 
 
@@ -22,9 +22,12 @@ def graph():
 
 
 @settings(max_examples=200, deadline=None)
-@given(graphs(min_nodes=2), st.sampled_from(list(KINDS)), st.sampled_from(STEPS[:4]), st.integers(0, 2**32 - 1))
-def test_the_error_is_within_the_bound_whenever_the_assumptions_hold(graph, kind, steps, seed):
-    done = random_conversion(graph, kind, steps, np.random.default_rng(seed))
+@given(
+    graphs(min_nodes=2), st.sampled_from(list(KINDS)), st.sampled_from(STEPS[:4]), st.sampled_from(DEPTHS),
+    st.integers(0, 2**32 - 1),
+)  # fmt: skip
+def test_the_error_is_within_the_bound_whenever_the_assumptions_hold(graph, kind, steps, layers, seed):
+    done = random_conversion(graph, kind, steps, layers, np.random.default_rng(seed))
     assert done.fails(KAPPA) or done.error <= done.bound(KAPPA)
 
 
@@ -47,7 +50,7 @@ def test_each_assumption_matters(graph):
     beyond = set()
     for kind, steps in (("late", 256), ("strong", 64), ("weak", 64)):
         for _ in range(40):
-            done = random_conversion(graph, kind, steps, rng)
+            done = random_conversion(graph, kind, steps, 1, rng)
             if done.error > done.bound(KAPPA):
                 beyond.add(tuple(done.fails(KAPPA)))
     assert {("membrane",), ("inputs",), ("series",)} <= beyond

@@ -176,20 +176,22 @@ def test_a_thinned_split_has_few_training_nodes_of_each_class_and_the_same_other
 
 
 def test_the_theorem_is_judged_case_by_case(rows, tmp_path):
-    def case(kind, steps, error, fails):
-        return {"kind": kind, "nodes": 9, "layers": 2, "width": 4, "steps": steps, "degree": 3.0, "ratio": 2.0,
+    def case(kind, steps, error, fails, layers=2):
+        return {"kind": kind, "nodes": 9, "layers": layers, "width": 4, "steps": steps, "degree": 3.0, "ratio": 2.0,
                 "low": -0.5, "high": 0.9, "error": error, "bound": 0.5, "fails": fails}  # fmt: skip
 
     cases = [case("positive", 4, 0.4, []), case("positive", 8, 0.2, []), case("signed", 4, 0.9, ["membrane"])]
+    cases.append(case("positive", 8, 0.001, [], layers=1))  # of another depth: it says nothing about the exponent
     write_row(rows, theorem.random_cell("photo", CHOICE), {"kappa": 2.0, "cases": cases})
     point = {"error": 0.5, "bound": 1.0, "mean error": 0.1, "mean target": 0.3, "low": -9.0, "high": 2.0,
              "fails": ["membrane"], "test accuracy, rates": 0.8, "test accuracy, network": 0.9}  # fmt: skip
     write_row(rows, theorem.trained_cell("photo", CHOICE), {"points": {"4": point, "64": point}})
     summary, failures, networks, figure = find_experiment("theorem").draw(CHOICE, rows)
-    positive, signed = summary.records[:2]
+    one, positive, signed = summary.records
+    assert (one["layers"], one["cases"], one["exponent"]) == (1, 1, None)
     assert (positive["cases"], positive["all hold"], positive["of these within"], positive["exponent"]) == (2, 2, 2, -1)
     assert (signed["all hold"], signed["membrane fails"], signed["of these beyond"]) == (0, 1, 1)
-    assert summary.notes[0].startswith("3 random cases, kappa = 2. All assumptions hold in 2 of them; in 2 of these")
+    assert summary.notes[0].startswith("4 random cases, kappa = 2. All assumptions hold in 3 of them; in 3 of these")
     assert [(one["fails"], one["error / bound"]) for one in failures.records] == [("membrane", 1.8)]
     assert [one["T"] for one in networks.records] == [4, 64]
     pytest.importorskip("matplotlib")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,32 +28,31 @@ if TYPE_CHECKING:
 
 KAPPA = 2.0
 STEPS = (4, 8, 16, 32, 64)
+DEPTHS = (1, 2, 3)
 KINDS = {
     "positive": "no weight is negative, no current exceeds the threshold",
     "signed": "weights of both signs, anywhere",
     "late": "as positive, but the first layer's weights of the second half of the steps are negative",
     "strong": "as positive, but currents reach three thresholds",
-    "weak": "as positive with one layer, large features and small weights",
+    "weak": "as positive, always with one layer, large features and small weights",
 }
 
 
 def random_conversions(cell: Cell, graph: Graph, on_epoch: OnEpoch, *, cases: int) -> dict[str, Any]:
-    """Conversions of random networks on random neighbourhoods of the graph, every kind and number of steps in turn."""
-    kinds = list(KINDS)
+    """Conversions of random networks on random neighbourhoods: every kind, number of steps and of layers in turn."""
     found = []
-    for number in range(cases):
-        kind, steps = kinds[number % len(kinds)], STEPS[number // len(kinds) % len(STEPS)]
-        rng = np.random.default_rng(noise.derive(cell.seed, "conversion", number))
-        done = random_conversion(graph, kind, steps, rng)
+    for number, (layers, steps, kind) in zip(range(cases), itertools.cycle(itertools.product(DEPTHS, STEPS, KINDS))):
+        rng = np.random.default_rng(noise.derive(cell.seed, "conversion", cell.dataset, number))
+        done = random_conversion(graph, kind, steps, layers, rng)
         found.append({"kind": kind, "nodes": len(done.rates), **_facts(done)})
     return {"kappa": KAPPA, "cases": found}
 
 
-def random_conversion(graph: Graph, kind: str, steps: int, rng: np.random.Generator) -> Conversion:
+def random_conversion(graph: Graph, kind: str, steps: int, layers: int, rng: np.random.Generator) -> Conversion:
     """A random ReLU network of one of ``KINDS`` on 8 to 40 neighbouring nodes, with as many features as the theorem
     has (width times steps), converted."""
     nodes = breadth_first_order(graph.adjacency, rng.integers(graph.num_nodes), return_predecessors=False)
-    width, layers = int(rng.integers(2, 9)), 1 if kind == "weak" else int(rng.integers(1, 4))
+    width, layers = int(rng.integers(2, 9)), 1 if kind == "weak" else layers
     part = graph.subgraph(nodes[: rng.integers(8, 41)])
     features = rng.random((part.num_nodes, width * steps))
     operator, _ = normalised_adjacency(part)
@@ -108,7 +107,7 @@ def train_network(
     sizes = [graph.num_features, *[width] * layers, graph.num_classes]
     weights = [
         torch.nn.init.xavier_uniform_(torch.empty(rows, columns), generator=rng).requires_grad_()
-        for rows, columns in pairwise(sizes)
+        for rows, columns in itertools.pairwise(sizes)
     ]
     optimiser = torch.optim.Adam(weights, lr=0.01, weight_decay=5e-4)
     train, labels = torch.from_numpy(split.train), torch.from_numpy(graph.labels[split.train])
@@ -127,7 +126,7 @@ def train_network(
         peaks = [1.0, *(max(float(one.max()), 1e-12) for one in hidden())]
     scaled = [
         weight.detach().double().numpy() * before / peak
-        for weight, (before, peak) in zip(weights[:-1], pairwise(peaks), strict=True)
+        for weight, (before, peak) in zip(weights[:-1], itertools.pairwise(peaks), strict=True)
     ]
     return scaled, weights[-1].detach().double().numpy()
 

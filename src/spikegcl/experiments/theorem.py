@@ -8,7 +8,7 @@ import numpy as np
 
 from spikegcl.conversion import ASSUMPTIONS
 from spikegcl.experiments import Cell, Choice, Experiment, with_chosen
-from spikegcl.experiments.conversions import KAPPA, KINDS, STEPS, random_conversions, trained_conversion
+from spikegcl.experiments.conversions import DEPTHS, KAPPA, KINDS, STEPS, random_conversions, trained_conversion
 from spikegcl.experiments.drawings import COLOURS, MARKERS, Figure, Table, plain_table
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 TITLE = "The theorem on firing rates: error and bound (the paper's Theorem 2)"
 GRAPHS = ("sbm:nodes=2000", "cora", "photo")
-CASES = 250
+CASES = 300  # four of every kind, depth and number of steps
 NETWORK = {"steps": list(STEPS), "width": 16, "layers": 2, "epochs": 200}
 QUICK_NETWORK = {"steps": [4, 16, 64], "width": 16, "layers": 2, "epochs": 20}
 
@@ -54,9 +54,11 @@ def draw(choice: Choice, rows: Rows) -> list[Table | Figure]:
         f"{len(cases)} random cases, kappa = {KAPPA:g}. All assumptions hold in {len(held)} of them; in "
         f"{sum(case['error'] <= case['bound'] for case in held)} of these the error is within the bound.",
         *(f"{kind}: {text}." for kind, text in KINDS.items()),
-        "An assumption 'fails' as described in spikegcl.conversion. 'exponent': of T in the median error.",
+        "An assumption 'fails' as described in spikegcl.conversion. 'exponent': of T in the median error of networks "
+        "with so many layers; -1 is the theorem's.",
     ]
-    summary = plain_table("theorem", TITLE, [_count(kind, cases) for kind in KINDS] if cases else [], notes)
+    groups = {(kind, layers): _of(cases, kind, layers) for kind in KINDS for layers in DEPTHS}
+    summary = plain_table("theorem", TITLE, [_count(*key, own) for key, own in groups.items() if own], notes)
     failures = plain_table(
         "theorem-failures",
         "Cases beyond the bound of the theorem: the worst for each assumption that fails",
@@ -73,16 +75,20 @@ def draw(choice: Choice, rows: Rows) -> list[Table | Figure]:
         ],
     )
     tables: list[Table | Figure] = [summary, failures, networks]
-    return [*tables, Figure("theorem", lambda canvas: _paint(canvas, cases, trained), (3.4, 4.4))] if cases else tables
+    return [*tables, Figure("theorem", lambda canvas: _paint(canvas, cases, trained), (3.4, 6.2))] if cases else tables
 
 
-def _count(kind: str, cases: list[dict[str, Any]]) -> dict[str, Any]:
-    own = [case for case in cases if case["kind"] == kind]
+def _of(cases: list[dict[str, Any]], kind: str, layers: int) -> list[dict[str, Any]]:
+    return [case for case in cases if (case["kind"], case["layers"]) == (kind, layers)]
+
+
+def _count(kind: str, layers: int, own: list[dict[str, Any]]) -> dict[str, Any]:
     held = [case for case in own if not case["fails"]]
     medians = _medians(own)
     exponent = np.polyfit(np.log(list(medians)), np.log(list(medians.values())), 1)[0] if len(medians) > 1 else None
     return {
         "kind": kind,
+        "layers": layers,
         "cases": len(own),
         "all hold": len(held),
         "of these within": sum(case["error"] <= case["bound"] for case in held),
@@ -140,38 +146,38 @@ def _trained(dataset: str, results: list[dict[str, Any]]) -> list[dict[str, Any]
 
 
 def _paint(canvas: Any, cases: list[dict[str, Any]], trained: dict[str, list[dict[str, Any]]]) -> None:
-    above, below = canvas.subplots(2, 1, sharex=True)
+    above, one, two = canvas.subplots(3, 1, sharex=True)
+    steps = np.array(sorted({case["steps"] for case in cases}), float)
     for number, kind in enumerate(KINDS):
-        own = [case for case in cases if case["kind"] == kind]
-        shift = 2 ** (0.16 * (number - len(KINDS) // 2))  # kinds side by side at each T
-        for holds in (True, False):
-            shown = [case for case in own if (not case["fails"]) == holds]
-            above.scatter(
-                [case["steps"] * shift for case in shown],
-                [case["error"] / case["bound"] for case in shown],
-                s=9,
-                marker=MARKERS[number],
-                facecolors=COLOURS[number] if holds else "none",
-                edgecolors=COLOURS[number],
-                linewidths=0.5,
-            )
-        medians = _medians(own)
-        below.plot(list(medians), list(medians.values()), label=kind, color=COLOURS[number], marker=MARKERS[number])
+        colour, marker = COLOURS[number], MARKERS[number]
+        place = 2 ** (0.16 * (number - len(KINDS) // 2))  # kinds side by side at each T
+        dots, marks = {"marker": ".", "markersize": 2, "alpha": 0.4}, {"marker": marker, "markeredgecolor": "black"}
+        for fails, style in ((True, dots), (False, {**marks, "markeredgewidth": 0.4, "zorder": 3})):
+            shown = [case for case in cases if case["kind"] == kind and bool(case["fails"]) == fails]
+            ratios = [case["error"] / case["bound"] for case in shown]
+            above.plot([case["steps"] * place for case in shown], ratios, linestyle="none", color=colour, **style)
+        for axes, layers in ((one, 1), (two, 2)):
+            medians = _medians(_of(cases, kind, layers))
+            axes.plot(list(medians), list(medians.values()), label=kind, color=colour, marker=marker)
     for number, (dataset, results) in enumerate(trained.items(), len(KINDS)):
         points = {record["T"]: record["largest error"] for record in _trained(dataset, results)}
-        label, colour = f"trained, {dataset.partition(':')[0]}", COLOURS[number % len(COLOURS)]
-        below.plot(list(points), list(points.values()), label=label, color=colour, linestyle="--")
-    steps = np.array(sorted({case["steps"] for case in cases}), float)
-    below.plot(steps, 1 / steps, label="1 / T", color="black", linewidth=0.8, linestyle=":")
+        label, marker = f"trained, {dataset.partition(':')[0]}", MARKERS[number % len(MARKERS)]
+        two.plot(list(points), list(points.values()), label=label, color="black", marker=marker, linestyle="--")
     above.axhline(1, color="black", linewidth=0.8)
-    for axes, label in ((above, "error / bound"), (below, "largest error at a node")):
+    for axes, title, label in (
+        (above, "markers: all assumptions hold; dots: one fails", "error / bound"),
+        (one, "one layer", "largest error at a node"),
+        (two, "two layers", "largest error at a node"),
+    ):
+        axes.set(yscale="log", ylabel=label)
         axes.set_xscale("log", base=2)
-        axes.set_yscale("log")
-        axes.set_ylabel(label)
-    below.set_xticks(steps, [f"{count:g}" for count in steps])
-    below.set_xlabel("time steps T")
-    above.set_title("filled: all assumptions hold")
-    canvas.legend(*below.get_legend_handles_labels(), loc="outside lower center", ncols=3)
+        axes.set_title(title, fontsize=8)
+    for axes in (one, two):
+        axes.plot(steps, 1 / steps, label="1 / T", color="black", linewidth=0.8, linestyle=":")
+    two.set_xticks(steps, [f"{count:g}" for count in steps])
+    two.set_xlabel("time steps T")
+    entries = {label: handle for axes in (one, two) for handle, label in zip(*axes.get_legend_handles_labels())}
+    canvas.legend(entries.values(), entries, loc="outside lower center", ncols=3)
 
 
 EXPERIMENTS = (Experiment("theorem", TITLE, cells, draw),)
