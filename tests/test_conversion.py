@@ -50,7 +50,7 @@ def test_each_assumption_matters(graph):
     beyond = set()
     for kind, steps in (("late", 256), ("strong", 64), ("weak", 64)):
         for _ in range(40):
-            done = random_conversion(graph, kind, steps, 1, rng)
+            done = random_conversion(graph, kind, steps, 2, rng)
             if done.error > done.bound(KAPPA):
                 beyond.add(tuple(done.fails(KAPPA)))
     assert {("membrane",), ("inputs",), ("series",)} <= beyond
