@@ -33,7 +33,7 @@ published: $(READY)
 
 results: export SPIKEGCL_DATA ?= ../shared/data
 results: $(READY)
-	$(PYTHON) -m spikegcl reproduce all --draw-only --preset cpu --page docs/results.md
+	$(PYTHON) -m spikegcl reproduce all --draw-only --page docs/results.md
 
 $(READY): pyproject.toml constraints.txt
 	python3 -m venv $(VENV)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from spikegcl.experiments import (
     find_experiment,
     gradients,
     measures,
+    sweeps,
     theorem,
     thresholds,
     time_steps,
@@ -34,8 +36,12 @@ def rows(tmp_path):
 
 
 def fill(rows, name, choice=CHOICE, **more):
-    """A made-up result for every cell; two seeds a point apart."""
-    for number, cell in enumerate(find_experiment(name).cells(choice)):
+    """A made-up result for every cell; two seeds a point apart, and half a second an epoch."""
+    cells = find_experiment(name).cells(choice)
+    for cell in cells:
+        if cell.measure == measures.pace:
+            write_row(rows, cell, {"epoch_seconds": 0.5})
+    for number, cell in enumerate(cell for cell in cells if cell.measure != measures.pace):
         for seed in range(2):
             accuracy = 0.8 + 0.01 * number + 0.01 * seed
             write_row(rows, cell, result(accuracy, 0.75, bits=960, **more), seed)
@@ -58,19 +64,24 @@ def test_time_steps_have_a_curve_for_every_method_and_four_panels(rows, tmp_path
     assert first["untrained (%)"] == pytest.approx(75)
     assert (first["peak memory (GB)"], first["energy, all-ops (mJ)"]) == pytest.approx((0.5, 3e-3))
     assert table.lines[0][4] == "80.50 ± 0.71"
+    assert first["seconds per epoch"] == 0.5
     pytest.importorskip("matplotlib")
     assert len(write_drawings(drawings, tmp_path)) == 3 + 2 * 2
 
 
-def test_times_are_those_of_the_fastest_seed():
-    results = [{"seconds": {"train": seconds}} for seconds in (3.0, 1.0, 2.0)]
-    assert time_steps.SECONDS.values(results) == [1.0]
-    assert time_steps.SECONDS.values([]) == []
+def test_an_epoch_is_timed_in_a_short_training():
+    graph = load_dataset("sbm:nodes=120,num_features=32,classes=4")
+    choice = Choice(datasets=(graph.name,), methods=("gc-snn",), quick=True, seeds=1)
+    (cell, *_) = [cell for cell in time_steps.cells(choice) if cell.measure == measures.pace]
+    epochs = []
+    found = cell.measure(cell, graph, epochs.append, **cell.options)
+    assert len(epochs) == cell.settings["epochs"] == sweeps.PACE_EPOCHS
+    assert 0 < found["epoch_seconds"] < 10
 
 
 def test_the_grid_of_time_steps_is_the_papers():
     cells = time_steps.cells(Choice(seeds=1))
-    assert len(cells) == 5 * 4 * 6
+    assert Counter(cell.measure for cell in cells) == {measures.accuracy: 5 * 4 * 6, measures.pace: 5 * 4 * 6}
     assert {cell.settings["steps"] for cell in cells} == {5, 10, 15, 20, 25, 30}
     assert time_steps.cells(Choice(methods=("dgi",))) == []
 
@@ -119,8 +130,9 @@ def test_convergence_shows_epochs_and_seconds(rows, tmp_path):
     fill(rows, "convergence")
     table, figure = find_experiment("convergence").draw(CHOICE, rows)
     assert [record["epochs"] for record in table.records] == list(convergence.QUICK_EPOCHS) * len(convergence.METHODS)
-    assert table.records[0]["training (s)"] == 2
-    spiking = [cell for cell in convergence.cells(CHOICE) if cell.method == "spikegcl"]
+    assert table.records[0]["seconds per epoch"] == 0.5
+    measured = [cell for cell in convergence.cells(CHOICE) if cell.measure == measures.accuracy]
+    spiking = [cell for cell in measured if cell.method == "spikegcl"]
     assert {(cell.settings["select"], cell.settings["epochs"]) for cell in spiking} == {
         ("last", epochs) for epochs in convergence.QUICK_EPOCHS
     }
@@ -218,7 +230,7 @@ def test_measures_of_a_tiny_graph_can_be_drawn(rows, tmp_path, name):
 
 
 def test_a_stopped_cell_is_named_under_the_table(rows):
-    stopped = find_experiment("time-steps").cells(CHOICE)[-1]
+    stopped = [cell for cell in time_steps.cells(CHOICE) if cell.measure == measures.accuracy][-1]
     write_row(rows, stopped, None, status="stopped", reason="stopped at 9 GB")
     table = find_experiment("time-steps").draw(CHOICE, rows)[0]
     assert f"{stopped.method} on photo at {stopped.settings['steps']}: stopped at 9 GB." in table.notes

@@ -37,8 +37,8 @@ def reproduce(
     methods: Names = "",
     seeds: Annotated[int, typer.Option(min=1, help="Seeds 0 to N - 1.")] = 3,
     preset: Annotated[
-        str, typer.Option(help="paper, or cpu where a method has shorter settings, or default.")
-    ] = "paper",
+        str, typer.Option(help="cpu (published settings, shorter where a method would take days), paper, or default.")
+    ] = "cpu",
     probe: Annotated[str, typer.Option(help="Linear probe: logreg or paper.")] = "logreg",
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Cells at a time; they share the cores. Default 1, quick: one a core.")

@@ -61,7 +61,7 @@ class Choice:
     datasets: tuple[str, ...] = ()
     methods: tuple[str, ...] = ()
     seeds: int = 3
-    preset: str = "paper"
+    preset: str = "cpu"
     probe: str = "logreg"
     device: str = "cpu"
     quick: bool = False

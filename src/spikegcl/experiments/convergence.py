@@ -7,9 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 from spikegcl.experiments import Cell, Choice, Experiment, among, measures, method_cell, with_chosen
 from spikegcl.experiments.drawings import Figure, plot_curves
-from spikegcl.experiments.sweeps import ACCURACY, UNTRAINED, by_dataset, curve_table, curves_of, swept_cells
-from spikegcl.experiments.time_steps import SECONDS
-from spikegcl.protocol import spread
+from spikegcl.experiments.sweeps import (
+    ACCURACY,
+    PACE,
+    PACE_NOTE,
+    UNTRAINED,
+    by_dataset,
+    curve_table,
+    curves_of,
+    pace_cells,
+    swept_cells,
+    with_pace,
+)
 
 if TYPE_CHECKING:
     from spikegcl.experiments.drawings import Table
@@ -25,26 +34,33 @@ FLOOR = "spikegcl, untrained"
 
 
 def cells(choice: Choice) -> list[Cell]:
-    methods = among(METHODS, choice.methods)
-    return swept_cells(partial(_cells_of, choice), choice.datasets or GRAPHS, methods, choice.seeds)
+    grid = partial(_cells_of, choice), choice.datasets or GRAPHS, among(METHODS, choice.methods)
+    return [*swept_cells(*grid, choice.seeds), *pace_cells(swept_cells(*grid, 1))]
 
 
 def _cells_of(choice: Choice, dataset: str, method: str) -> dict[float, Cell]:
-    """By epochs: a training of its own for each. SpikeGCL shows its last epoch, not the best by validation labels."""
+    """By epochs: a training of its own for each, up to as many as the method has in the tables of accuracy.
+
+    SpikeGCL shows its last epoch, not the best by validation labels.
+    """
     last = {"select": "last"} if method == "spikegcl" else {}
-    epochs = QUICK_EPOCHS if choice.quick else EPOCHS
+    own = method_cell(measures.accuracy, method, dataset, choice).settings["epochs"]
+    epochs = QUICK_EPOCHS if choice.quick else (*EPOCHS, *([own] if own > EPOCHS[-1] else []))
     return {
         count: method_cell(measures.accuracy, method, dataset, choice, {"epochs": count, **last}) for count in epochs
     }
 
 
 def draw(choice: Choice, rows: Rows) -> list[Table | Figure]:
-    curves = curves_of(partial(_cells_of, choice), with_chosen(GRAPHS, choice.datasets), METHODS, rows)
+    sweep = partial(_cells_of, choice)
+    curves = with_pace(curves_of(sweep, with_chosen(GRAPHS, choice.datasets), METHODS, rows), sweep, rows)
     notes = [
         "Every point is a training of its own with that many epochs, schedules included. Zero epochs: the encoder as "
         "initialised; 'untrained' of SpikeGCL has besides the running statistics that as many epochs give.",
+        f"{PACE_NOTE} Times in the figure are epochs times seconds per epoch.",
+        "A method with more epochs in the tables of accuracy ends with these.",
     ]
-    metrics = (ACCURACY, UNTRAINED, SECONDS)
+    metrics = (ACCURACY, UNTRAINED, PACE)
     table = curve_table("convergence", TITLE, ("dataset", "method", "epochs"), curves, metrics, notes)
     return [table, *(_figure(dataset, here) for dataset, here in by_dataset(curves).items())]
 
@@ -65,9 +81,9 @@ def _figure(dataset: str, curves: dict[str, Curve]) -> Figure:
             by_epochs[FLOOR] = {float(places.index(place)): values for place, values in floor.items() if values}
         by_seconds = {
             name: {
-                spread(SECONDS.values(results))["mean"]: ACCURACY.values(results)
+                epochs * PACE.values(results)[0]: ACCURACY.values(results)
                 for epochs, results in points.items()
-                if epochs
+                if epochs and PACE.values(results)
             }
             for name, points in curves.items()
         }
@@ -79,7 +95,7 @@ def _figure(dataset: str, curves: dict[str, Curve]) -> Figure:
         below.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         below.xaxis.set_major_formatter("{x:g}")
         below.xaxis.set_minor_locator(NullLocator())
-        below.set_xlabel("seconds of training")
+        below.set_xlabel("seconds of training, one thread")
         for axes in (above, below):
             axes.set_ylabel("test accuracy (%)")
         above.set_title(dataset)

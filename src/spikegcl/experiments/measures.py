@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +13,7 @@ from spikegcl.baselines import Fitted, Shape, find_method
 from spikegcl.graph import Split
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from spikegcl.experiments import Cell
     from spikegcl.graph import Graph
@@ -58,6 +61,26 @@ def gradients(
     judged = run_seed(graph, _settings(cell), cell.seed, method=cell.method, probe=probe, on_epoch=note, device=device)
     means = [sum(step) / len(step) for step in zip(*norms, strict=True)]
     return {**judged.row, "gradient_norms": means, "training_mb": peaks[-1] - peaks[0]}
+
+
+def pace(cell: Cell, graph: Graph, on_epoch: OnEpoch, *, device: str = "cpu") -> dict[str, Any]:
+    """Processor seconds of an epoch of training on one thread: the least over the epochs but the first.
+
+    Not wall time, because cells run beside other work; and without the first, which touches its memory anew.
+    """
+    from spikegcl.datasets import make_split
+    from spikegcl.protocol import versions
+
+    ends = list[float]()
+
+    def note(epoch: Epoch) -> None:
+        ends.append(time.process_time())
+        on_epoch(epoch)
+
+    method, split = find_method(cell.method), make_split(graph, cell.seed)
+    with _one_thread():
+        method.fit(graph, _settings(cell), seed=cell.seed, split=split, on_epoch=note, device=device)
+    return {"epoch_seconds": min(after - before for before, after in itertools.pairwise(ends)), "versions": versions()}
 
 
 def similarity(
@@ -145,6 +168,21 @@ def signs(
     }
     facts = {"split": split.hash, "config": fitted.settings.hash, "dimensions": fitted.embedding.shape[1]}
     return {**facts, "points": points, "seconds": fitted.seconds}
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    import numba
+    import torch
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+    before = torch.get_num_threads(), numba.get_num_threads()
+    with threadpool_limits(1):
+        numba.set_num_threads(1)
+        torch.set_num_threads(1)
+        yield
+    numba.set_num_threads(before[1])
+    torch.set_num_threads(before[0])
 
 
 def _settings(cell: Cell) -> Settings:

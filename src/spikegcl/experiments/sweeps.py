@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from spikegcl.experiments import measures
 from spikegcl.experiments.drawings import Figure, Table, measured, plot_curves
 from spikegcl.experiments.rows import DONE
 from spikegcl.protocol import spread
@@ -22,18 +24,13 @@ Curves = dict[tuple[str, str], Curve]  # by dataset and series
 
 
 class Metric(NamedTuple):
-    """A number of a result: heading of its column and axis, with the unit, and how it is read (None: not there).
-
-    Of ``least`` the smallest over the seeds counts: other work of a machine makes a training longer, never shorter.
-    """
+    """A number of a result: heading of its column and axis, with the unit, and how it is read (None: not there)."""
 
     heading: str
     read: Callable[[dict[str, Any]], float | None]
-    least: bool = False
 
     def values(self, results: Sequence[dict[str, Any]]) -> list[float]:
-        found = [value for value in map(self.read, results) if value is not None]
-        return [min(found)] if self.least and found else found
+        return [value for value in map(self.read, results) if value is not None]
 
 
 def _untrained(result: dict[str, Any]) -> float | None:
@@ -49,6 +46,13 @@ def _gain(result: dict[str, Any]) -> float | None:
 ACCURACY = Metric("test accuracy (%)", lambda result: 100 * result["test_accuracy"])
 UNTRAINED = Metric("untrained (%)", _untrained)
 GAIN = Metric("gain (points)", _gain)
+PACE = Metric("seconds per epoch", lambda result: result.get("epoch_seconds"))
+PACE_EPOCHS = 4  # of the trainings that are timed
+PACE_SETTINGS = {"epochs": PACE_EPOCHS, "patience": 0, "select": "last", "stop": "epochs"}
+PACE_NOTE = (
+    "Seconds per epoch: processor time of one thread, in trainings of their own, of "
+    f"{PACE_EPOCHS} epochs without evaluation but for methods that choose an epoch by validation nodes."
+)
 
 
 def swept_cells(sweep: Sweep, datasets: Iterable[str], series: Iterable[str], seeds: int) -> list[Cell]:
@@ -72,6 +76,31 @@ def reasons(sweep: Sweep, datasets: Iterable[str], series: Iterable[str], rows: 
         for row in rows.find(cell)[:1]
         if row["status"] != DONE
     ]
+
+
+def pace_cell(cell: Cell) -> Cell:
+    """A short training with the settings of ``cell``, for the seconds an epoch takes."""
+    short = {name: value for name, value in PACE_SETTINGS.items() if name in cell.settings}
+    options = {"device": cell.options["device"]}
+    return replace(cell, measure=measures.pace, settings={**cell.settings, **short}, options=options)
+
+
+def pace_cells(cells: Iterable[Cell]) -> list[Cell]:
+    """One of each: cells that differ in their epochs alone share it."""
+    return list({cell.hash: cell for cell in map(pace_cell, cells)}.values())
+
+
+def with_pace(curves: Curves, sweep: Sweep, rows: Rows) -> Curves:
+    """The same curves with the seconds of an epoch in every result, where they were measured."""
+
+    def timed(cell: Cell, results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        paces = [row["epoch_seconds"] for row in rows.results(pace_cell(cell))[:1]]
+        return [{**result, "epoch_seconds": pace} for result in results for pace in paces or [None]]
+
+    return {
+        key: {place: timed(sweep(*key)[place], results) for place, results in points.items()}
+        for key, points in curves.items()
+    }
 
 
 def by_dataset(curves: Curves) -> dict[str, dict[str, Curve]]:

@@ -9,14 +9,18 @@ from spikegcl.energy import RULES
 from spikegcl.experiments import Cell, Choice, Experiment, among, measures, method_cell, with_chosen
 from spikegcl.experiments.sweeps import (
     ACCURACY,
+    PACE,
+    PACE_NOTE,
     UNTRAINED,
     Metric,
     by_dataset,
     curve_table,
     curves_of,
+    pace_cells,
     panels,
     reasons,
     swept_cells,
+    with_pace,
 )
 
 if TYPE_CHECKING:
@@ -28,18 +32,17 @@ METHODS = ("spikegcl", "gc-snn", "ga-snn", "spikenet", "spiking-gcn")
 GRAPHS = ("computers", "photo", "cs", "physics")
 STEPS = (5, 10, 15, 20, 25, 30)
 QUICK_STEPS = (5, 10)
-SECONDS = Metric("training (s)", lambda result: result["seconds"]["train"], least=True)
 MEMORY = Metric("peak memory (GB)", lambda result: result["peak_mb"] / 2**10)
 ENERGIES = {
     rule: Metric(f"energy, {rule} (mJ)", lambda result, rule=rule: 1e3 * result["energy"][rule])  # type: ignore[misc]
     for rule in RULES
 }
-SHOWN = (ACCURACY, SECONDS, MEMORY, Metric("spike energy (mJ)", ENERGIES["paper-spikes"].read))
+SHOWN = (ACCURACY, PACE, MEMORY, Metric("spike energy (mJ)", ENERGIES["paper-spikes"].read))
 
 
 def cells(choice: Choice) -> list[Cell]:
-    methods = among(METHODS, choice.methods)
-    return swept_cells(partial(_cells_of, choice), choice.datasets or GRAPHS, methods, choice.seeds)
+    grid = partial(_cells_of, choice), choice.datasets or GRAPHS, among(METHODS, choice.methods)
+    return [*swept_cells(*grid, choice.seeds), *pace_cells(swept_cells(*grid, 1))]
 
 
 def _cells_of(choice: Choice, dataset: str, method: str) -> dict[float, Cell]:
@@ -50,16 +53,16 @@ def _cells_of(choice: Choice, dataset: str, method: str) -> dict[float, Cell]:
 
 def draw(choice: Choice, rows: Rows) -> list[Table | Figure]:
     sweep, datasets = partial(_cells_of, choice), with_chosen(GRAPHS, choice.datasets)
-    curves = curves_of(sweep, datasets, METHODS, rows)
+    curves = with_pace(curves_of(sweep, datasets, METHODS, rows), sweep, rows)
     notes = [
         "Memory is the largest resident size of the cell's process, which trains, probes and, for SpikeGCL, makes its "
-        "floors. Training time is that of the fastest seed, without evaluation where a method trains without labels; "
-        "seeds ran with one or two threads, some beside other work.",
+        "floors.",
+        PACE_NOTE,
         "Energy by the rules of docs/energy.md; figures show paper-spikes.",
         "Everything but the number of steps is as in the preset.",
         *reasons(sweep, datasets, METHODS, rows),
     ]
-    metrics = (ACCURACY, UNTRAINED, SECONDS, MEMORY, *ENERGIES.values())
+    metrics = (ACCURACY, UNTRAINED, PACE, MEMORY, *ENERGIES.values())
     table = curve_table("time-steps", TITLE, ("dataset", "method", "T"), curves, metrics, notes)
     own = {dataset: points for (dataset, method), points in curves.items() if method == "spikegcl"}
     figures = [panels("time-steps-spikegcl", "SpikeGCL", "time steps T", own, SHOWN)] if own else []
