@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from spikegcl.experiments import Cell, Choice, Experiment, among, measures, method_cell, with_chosen
-from spikegcl.experiments.drawings import Figure, plot_curves
+from spikegcl.experiments.drawings import Figure, curve_styles, plot_curves
 from spikegcl.experiments.sweeps import (
     ACCURACY,
     PACE,
@@ -87,8 +87,9 @@ def _figure(dataset: str, curves: dict[str, Curve]) -> Figure:
             }
             for name, points in curves.items()
         }
-        plot_curves(above, by_epochs, lambda name: "--" if name == FLOOR else "-")
-        plot_curves(below, by_seconds)
+        styles = curve_styles(list(by_epochs), lambda name: "--" if name == FLOOR else "-")
+        plot_curves(above, by_epochs, styles)
+        plot_curves(below, by_seconds, styles)
         above.set_xticks(range(len(places)), [f"{epochs:g}" for epochs in places])
         above.set_xlabel("epochs")
         below.set_xscale("log")

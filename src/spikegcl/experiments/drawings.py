@@ -7,7 +7,6 @@ import io
 import logging
 import math
 import os
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -167,21 +166,31 @@ def _write_figure(figure: Figure, folder: Path) -> list[Path]:
     return paths
 
 
+def curve_styles(names: Sequence[str], line: Callable[[str], str] = lambda name: "-") -> dict[str, dict[str, str]]:
+    """Line, colour and marker of every curve of a figure. No two of up to 56 have the same colour and marker."""
+    return {
+        name: {
+            "linestyle": line(name),
+            "color": COLOURS[number % len(COLOURS)],
+            "marker": MARKERS[number % len(MARKERS)],
+        }
+        for number, name in enumerate(names)
+    }
+
+
 def plot_curves(
     axes: Any,
     curves: Mapping[str, Mapping[float, Sequence[float]]],
-    style: Callable[[str], str] = lambda name: "-",
+    styles: Mapping[str, dict[str, str]] | None = None,
 ) -> None:
     """A line for every curve: mean and standard deviation over the seeds, at every place on the x axis.
 
-    Markers tell all curves apart; so do colours, or where there are too few, every line ``style`` has its own round.
+    Panels that share a legend share ``styles`` (:func:`curve_styles`).
     """
     from spikegcl.protocol import spread
 
-    seen: Counter[str] = Counter()
-    for number, (name, curve) in enumerate(curves.items()):
-        kind = style(name)
-        colour = number if len(curves) <= len(COLOURS) else seen[kind] % len(COLOURS)
+    styles = styles or curve_styles(list(curves))
+    for name, curve in curves.items():
         places = sorted(curve)
         spreads = [spread(curve[place]) for place in places]
         axes.errorbar(
@@ -189,12 +198,9 @@ def plot_curves(
             [value["mean"] for value in spreads],
             [value["std"] for value in spreads],
             label=name,
-            color=COLOURS[colour],
-            marker=MARKERS[number % len(MARKERS)],
-            linestyle=kind,
             capsize=2,
+            **styles[name],
         )
-        seen[kind] += 1
 
 
 def plain_table(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from spikegcl.baselines import SIGN, find_method
 from spikegcl.experiments import Cell, Choice, Experiment, measures, method_cell, with_chosen
-from spikegcl.experiments.drawings import Figure, Table, over_seeds, plot_curves
+from spikegcl.experiments.drawings import Figure, Table, curve_styles, over_seeds, plot_curves
 from spikegcl.experiments.frontier import FLOORS, GRAPHS, line_style, takes_bits
 from spikegcl.protocol import spread
 
@@ -93,7 +93,7 @@ def _figure(dataset: str, curves: Curves) -> Figure:
             name: {float(at): [100 * value for value in curve[place]] for at, place in enumerate(PLACES)}
             for name, curve in curves.items()
         }
-        plot_curves(axes, placed, line_style)
+        plot_curves(axes, placed, curve_styles(list(placed), line_style))
         axes.set_xticks(range(len(PLACES)), PLACES)
         axes.set_xlabel("labels per class")
         axes.set_ylabel("test accuracy (%)")
