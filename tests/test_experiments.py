@@ -38,6 +38,7 @@ from spikegcl.experiments import (
     measures,
     method_cell,
     paper,
+    runner,
 )
 from spikegcl.experiments.drawings import Figure, Table, write_drawings, write_page
 from spikegcl.experiments.rows import DONE, FAILED, STOPPED, Rows
@@ -178,6 +179,20 @@ def test_a_cell_beyond_its_budget_is_stopped_with_its_other_seeds(rows, measure,
     assert rows.status(cells[1]) == STOPPED
 
 
+def test_a_cell_that_needs_more_than_its_share_of_memory_runs_again_alone(rows):
+    cell = Cell(tiny_measures.hoard, GRAPH, options={"seconds": 2.0})
+    run_cells(cell.seeded(2), rows, Budget(jobs=2, cell_gb=1.4, share=True))
+    assert [rows.status(one) for one in cell.seeded(2)] == [DONE, DONE]
+
+
+def test_rows_of_code_that_changed_meanwhile_say_so(rows, visits, monkeypatch):
+    states = iter(["before", "after"])
+    monkeypatch.setattr(runner, "code_state", lambda: next(states))
+    cell = visit_cell(visits)
+    run_cells([cell], rows)
+    assert rows.find(cell)[0]["versions"]["commit"].endswith("+changes")
+
+
 def test_the_budget_of_a_run_ends_it_and_leaves_no_row(rows, visits):
     started = time.monotonic()
     run_cells(Cell(tiny_measures.linger, GRAPH).seeded(3), rows, Budget(jobs=2, minutes=0.03))
@@ -190,6 +205,16 @@ def test_a_cell_known_to_take_longer_than_what_is_left_is_not_started(rows, visi
     write_row(rows, cell, {}, seed=7)  # took a minute
     run_cells(cell.seeded(1), rows, Budget(minutes=0.5))
     assert not visits.exists()
+
+
+def test_a_failed_repetition_hides_no_finished_row(rows):
+    cell = Cell(tiny_measures.visit, GRAPH)
+    write_row(rows, cell, {"points": 1})
+    rows.forget([cell], done=True)
+    write_row(rows, cell, None, status=STOPPED, reason="stopped after 5 min")
+    assert rows.status(cell) == STOPPED
+    again = Rows(rows.path)
+    assert (again.status(cell), again.results(cell)) == (DONE, [{"points": 1}])
 
 
 def test_killed_in_the_middle_it_loses_and_repeats_nothing(rows, visits):

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from spikegcl.training import Epoch
 
 
+CHANGED = "+changes"  # behind the commit of a number whose code is not exactly that of the commit
+
+
 @dataclass(frozen=True)
 class Judged:
     """What a method made of one seed, with its row."""
@@ -190,20 +193,26 @@ def spread(values: Iterable[float]) -> dict[str, float]:
     return {"mean": float(array.mean()), "std": float(array.std(ddof=1)) if len(array) > 1 else 0.0}
 
 
+def code_state() -> str:
+    """Differs before and after a change of the code of a checkout; commits of other files do not count."""
+    try:
+        return _git("rev-parse", "HEAD:./") + _git("status", "--porcelain", ".")
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def _git(*command: str) -> str:
+    here = str(Path(__file__).parent)
+    finished = subprocess.run(["git", "-C", here, *command], capture_output=True, text=True, timeout=5, check=True)
+    return finished.stdout.strip()
+
+
 @functools.cache
 def versions() -> dict[str, str]:
     """Versions a number depends on; of a checkout the commit, and whether its code has been changed since."""
-    here = Path(__file__).parent
-
-    def git(*command: str) -> str:
-        finished = subprocess.run(
-            ["git", "-C", str(here), *command], capture_output=True, text=True, timeout=5, check=True
-        )
-        return finished.stdout.strip()
-
     try:
-        git("ls-files", "--error-unmatch", Path(__file__).name)  # installed in some work tree, it is no part of it
-        commit = git("rev-parse", "--short", "HEAD") + ("+changes" if git("status", "--porcelain", ".") else "")
+        _git("ls-files", "--error-unmatch", Path(__file__).name)  # installed in some work tree, it is no part of it
+        commit = _git("rev-parse", "--short", "HEAD") + (CHANGED if _git("status", "--porcelain", ".") else "")
     except (OSError, subprocess.SubprocessError):
         commit = "none"
     return {

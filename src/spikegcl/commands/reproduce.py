@@ -46,7 +46,8 @@ def reproduce(
     budget: Annotated[float | None, typer.Option(min=0, help="Minutes after which no more is run.")] = None,
     cell_minutes: Annotated[float | None, typer.Option(min=0, help="Minutes a cell may take.")] = None,
     cell_gb: Annotated[
-        float | None, typer.Option(min=0, help="Memory a cell may take; default its share of 90 %.")
+        float | None,
+        typer.Option(min=0, help="Memory a cell may take; default 90 %, by turns if need be."),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A few epochs each, into OUTPUT/quick: a dry run.")] = False,
     draw_only: Annotated[bool, typer.Option("--draw-only", help="Run nothing, draw the rows there are.")] = False,
@@ -91,7 +92,8 @@ def reproduce(
         jobs,
         NEVER if budget is None else budget,
         NEVER if cell_minutes is None else cell_minutes,
-        _share_of_memory(jobs) if cell_gb is None else cell_gb,
+        _usable_gb() if cell_gb is None else cell_gb,
+        share=cell_gb is None,
     )
     with _monitor(len(missing(cells, rows))) as monitor:
         run_cells(cells, rows, limits, data_root=data_root, monitor=monitor)
@@ -163,10 +165,10 @@ def _split(names: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _share_of_memory(jobs: int) -> float:
+def _usable_gb() -> float:
     import psutil
 
-    return float(0.9 * psutil.virtual_memory().total / 2**30 / jobs)
+    return float(0.9 * psutil.virtual_memory().total / 2**30)
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ DONE, FAILED, STOPPED = "done", "failed", "stopped"
 
 
 class Rows:
-    """Rows by cell and seed; of several for the same one the last counts.
+    """Rows by cell and seed; of several for the same one the last that is done counts, or if none is, the last.
 
     ===========  ==============================================================================================
     ``cell``     the hash of the cell; ``seed``, ``measure``, ``dataset``, ``method``, ``preset``, ``settings``,
@@ -74,7 +74,9 @@ class Rows:
                     del self._rows[row["cell"]][row["seed"]]
 
     def _keep(self, row: dict[str, Any]) -> None:
-        self._rows.setdefault(row["cell"], {})[row["seed"]] = row
+        seeds = self._rows.setdefault(row["cell"], {})
+        if row["status"] == DONE or row["seed"] not in seeds or seeds[row["seed"]]["status"] != DONE:
+            seeds[row["seed"]] = row
 
 
 def _ends_in_newline(descriptor: int) -> bool:

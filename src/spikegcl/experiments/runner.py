@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from spikegcl.experiments.rows import DONE, FAILED, STOPPED
-from spikegcl.protocol import versions
+from spikegcl.protocol import CHANGED, code_state, versions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,12 +39,17 @@ _fresh.set_forkserver_preload(PRELOADED)
 
 @dataclass(frozen=True)
 class Budget:
-    """``jobs`` processes at a time; ``minutes`` for all cells together; ``cell_minutes`` and ``cell_gb`` for each."""
+    """``jobs`` processes at a time; ``minutes`` for all cells together; ``cell_minutes`` and ``cell_gb`` for each.
+
+    With ``share`` a cell beside others may take an equal part of ``cell_gb``; if it needs more, it runs again alone,
+    after the others.
+    """
 
     jobs: int = 1
     minutes: float = NEVER
     cell_minutes: float = NEVER
     cell_gb: float = NEVER
+    share: bool = False
 
 
 class Monitor:
@@ -66,14 +71,19 @@ def run_cells(
 ) -> None:
     """Make the rows that are missing. When the budget is used up, what still runs is ended and leaves no row."""
     budget, monitor = budget or Budget(), monitor or Monitor()
-    versions()  # settled now: cells are forked from code that was read at the start, whatever is committed meanwhile
+    code = code_state()  # cells read it when they start
     deadline = time.monotonic() + 60 * budget.minutes
     asked = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]  # a list has a number for each level of nesting
     threads = int(asked) if asked.isdecimal() and int(asked) else max(1, (os.cpu_count() or 1) // budget.jobs)
     waiting = deque(missing(cells, rows))
+    alone: deque[Cell] = deque()  # cells that need more memory than a share of it
     running: list[_Process] = []
+    cell_gb = budget.cell_gb / (budget.jobs if budget.share else 1)
     try:
-        while waiting or running:
+        while waiting or running or alone:
+            if not waiting and not running:
+                waiting.append(alone.popleft())
+                cell_gb = budget.cell_gb
             while waiting and len(running) < budget.jobs:
                 cell = waiting.popleft()
                 if rows.status(cell) or time.monotonic() + 60 * _expected_minutes(cell, rows) > deadline:
@@ -83,9 +93,15 @@ def run_cells(
                 monitor.started(cell)
             wait([process.pipe for process in running], timeout=POLL_SECONDS)
             for process in list(running):
-                if outcome := process.outcome(budget):
+                if cell_gb < budget.cell_gb and process.memory_gb() > cell_gb:
+                    running.remove(process)
+                    process.end()
+                    alone.append(process.cell)
+                elif outcome := process.outcome(budget):
                     running.remove(process)
                     row = _describe(process.cell) | {"threads": threads, "minutes": process.minutes} | outcome
+                    if code_state() != code:
+                        row["versions"] = {**versions(), "commit": versions()["commit"].removesuffix(CHANGED) + CHANGED}
                     if "versions" in row.get("result", ()):
                         row["result"]["versions"] = row["versions"]
                     rows.append(row)
