@@ -470,7 +470,7 @@ def test_the_printed_density_row_belongs_to_other_graphs(rows):
 
 
 def test_every_printed_cell_of_the_efficiency_tables_gets_a_verdict(rows):
-    parameters, energy, spikes = find_experiment("efficiency").draw(Choice(data_root=rows.path.parent), rows)
+    parameters, energy, spikes, _ = find_experiment("efficiency").draw(Choice(data_root=rows.path.parent), rows)
     assert (len(parameters.records), len(energy.records)) == (87, 90)
     kinds = {re.sub(r" by .*", "", record["verdict"]) for table in (parameters, energy) for record in table.records}
     assert kinds == {"equal", "rounding", "differs", "no rule found", "features not available here"}
@@ -481,7 +481,7 @@ def test_every_printed_cell_of_the_efficiency_tables_gets_a_verdict(rows):
 
 
 def test_printed_rows_that_no_settings_give_follow_from_formulas(rows):
-    parameters, energy, _ = find_experiment("efficiency").draw(Choice(), rows)
+    parameters, energy, *_ = find_experiment("efficiency").draw(Choice(), rows)
     by = {(r["method"], r["dataset"]): r for r in energy.records}
     assert by["sugrl", "physics"]["verdict"] == "equal" and by["sugrl", "physics"]["by"] == "256 N d + 128 E"
     assert by["cca-ssg", "computers"]["by"].startswith("all-ops")  # 17.8 has the printed digits, 16.6 is closer
@@ -495,13 +495,17 @@ def test_energies_of_spiking_methods_are_means_over_trained_rows(rows):
     cell = accuracy.accuracy_cell("spikegcl", "computers", choice)
     for seed, joules in enumerate((0.030e-3, 0.046e-3)):
         prices = {"paper-spikes": joules, "paper-full": 1.2e-3, "all-ops": 15e-3}
-        write_row(rows, cell, {"energy": prices, "firing_rate": 0.25 + 0.5 * seed}, seed)
-    _, energy, spikes = find_experiment("efficiency").draw(choice, rows)
+        write_row(rows, cell, {"energy": prices, "firing_rate": 0.25 + 0.5 * seed, "parameters": 7}, seed)
+    _, energy, spikes, every = find_experiment("efficiency").draw(choice, rows)
     entries = [r for r in energy.records if (r["method"], r["dataset"]) == ("spikegcl", "computers")]
     assert [(r["printed"], r["verdict"]) for r in entries] == [("0.03", "equal"), ("0.038", "equal")]
     assert entries[0]["by"] == "paper-spikes, paper"
     assert entries[0]["paper-spikes"] == pytest.approx(0.038)
     assert spikes.records[0]["rate (%)"] == pytest.approx(50)
+    assert column(every, "computers")["SpikeGCL"] == "0.038 / 1.200 / 15.000"
+    assert [(record["method"], record["seeds"], record["parameters"]) for record in every.records] == [
+        ("spikegcl", 2, 7)
+    ]
 
 
 def test_only_spiking_methods_are_trained_for_the_efficiency_tables():

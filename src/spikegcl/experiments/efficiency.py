@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from spikegcl.baselines import Shape, find_method
 from spikegcl.datasets import DATASETS
 from spikegcl.energy import PAPER, RULES, energy
-from spikegcl.experiments import Cell, Choice, Experiment, choose_settings, formulas, paper
+from spikegcl.experiments import Cell, Choice, Experiment, choose_settings, formulas, paper, with_chosen
 from spikegcl.experiments.accuracy import accuracy_cell, drawn_cell, why_not_run
-from spikegcl.experiments.drawings import Table, plain_table
+from spikegcl.experiments.drawings import Table, plain_table, show
+from spikegcl.experiments.frontier import GRAPHS
 from spikegcl.protocol import spread
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ def draw(choice: Choice, rows: Rows) -> list[Table]:
                 _count(joules),
                 tried.format(" with a rule of docs/energy.md"),
                 "Spikes are counted: such rows are means over seeds, and 'std' is the deviation of 'ours' over them.",
+                f"The columns of the rules: spiking methods as trained, others with the sizes of {PRESETS[0]}.",
             ],
         ),
         plain_table(
@@ -101,6 +103,7 @@ def draw(choice: Choice, rows: Rows) -> list[Table]:
                 "Published settings. All but the measured rate follow from the size of the graph.",
             ],
         ),
+        _of_all_methods(choice, rows),
     ]
 
 
@@ -182,6 +185,35 @@ def _closest(cell: Printed, found: list[Ours]) -> tuple[Ours, str]:
 
     best = min(found, key=distance)
     return best, verdict(best)
+
+
+def _of_all_methods(choice: Choice, rows: Rows) -> Table:
+    """Parameters and energy of every method on every graph with its features here, as it was trained."""
+    graphs = with_chosen(GRAPHS, choice.datasets)
+    records, lines = [], []
+    for method, (title, _) in paper.methods().items():
+        texts = []
+        for dataset in graphs:
+            cell = drawn_cell(method, dataset, choice, rows)
+            results = rows.results(cell)
+            joules = {rule: spread(1e3 * one["energy"][rule] for one in results)["mean"] for rule in RULES if results}
+            if results:
+                facts = {"method": method, "dataset": dataset, "preset": cell.preset, "seeds": len(results)}
+                records.append({**facts, "parameters": results[0]["parameters"], **joules})
+            distinct = list(dict.fromkeys(show(value, 3) for value in joules.values()))
+            texts.append(" / ".join(distinct))
+        lines.append([title, *texts])
+    return Table(
+        "efficiency-methods",
+        "Energy in millijoules of all methods, as trained for the tables of accuracy",
+        ["method", *graphs],
+        lines if records else [],
+        records,
+        [
+            f"{' / '.join(RULES)}; one number where all rules give the same. The CSV has the parameters beside them.",
+            "One pass over the graph, mean over the seeds. Sizes are those of the accuracies, not of printed energies.",
+        ],
+    )
 
 
 def _room(cell: Printed, choice: Choice, rows: Rows) -> dict[str, Any]:
