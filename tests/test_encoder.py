@@ -5,16 +5,17 @@ from __future__ import annotations
 import dataclasses
 from contextlib import nullcontext
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from reference import dense_currents, dense_features, dense_operator
-from spikegcl import neurons
+from spikegcl import build_graph, neurons
 from spikegcl.augment import clean_view, corrupt
 from spikegcl.config import Config
-from spikegcl.features import Features
+from spikegcl.features import Columns, Features, block_linear, group_linear
 from spikegcl.fused import score_spikes
 from spikegcl.groups import make_groups
 from spikegcl.model import SpikeGCL, margin_loss
@@ -171,3 +172,25 @@ def test_dropped_edges_are_dropped_in_both_directions_at_the_requested_rate():
     off = (operator.rows != operator.indices).numpy()
     assert abs((dropped.weights.numpy()[off] == 0).mean() - 0.3) < 0.01
     assert not torch.equal(dropped.weights, operator.drop_edges(0.3, key=12).weights)
+
+
+@pytest.mark.parametrize("channels", [8, 32])
+def test_steps_that_read_all_columns_give_what_their_copies_give(channels):
+    graph = build_graph([[0], [1]], np.random.default_rng(0).standard_normal((50, 20), dtype=np.float32))
+    features, groups = Features(graph), make_groups(graph, 3, "all")
+    columns = Columns(groups.order)
+    weight = torch.randn(60, channels, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    copied = block_linear(features.gather(columns, 0, 60), weight, groups.bounds)
+    (expected,) = torch.autograd.grad(copied.square().sum(), weight)
+    shared = group_linear(features, columns, groups, 0, 3, weight)
+    assert torch.equal(shared, copied)
+    assert torch.equal(group_linear(features, columns, groups, 1, 2, weight[20:]), copied[:, channels:])
+    assert_close(*torch.autograd.grad(shared.square().sum(), weight), expected)
+
+
+def test_columns_in_another_order_or_dropped_are_not_taken_for_all():
+    bounds = np.array([0, 2, 4])
+    assert Columns(np.array([0, 1, 0, 1])).whole(2, bounds, 0)
+    for columns in (Columns(np.array([0, 1, 1, 0])), Columns(np.array([0, 1, 0, 1]), drop=0.5)):
+        assert not columns.whole(2, bounds, 0)
+    assert not Columns(np.arange(4)).whole(4, bounds, 0)

@@ -44,6 +44,13 @@ class Columns:
         """Key, hash limit and scale, as the kernels want them."""
         return self.key, noise.cutoff(self.drop), np.float32(1 / (1 - self.drop))
 
+    def whole(self, width: int, bounds: NDArray[np.int64], first: int) -> bool:
+        """Whether every group is all columns as they are; ``bounds`` are those of groups from place ``first`` on."""
+        if self.drop or (np.diff(bounds) != width).any():
+            return False
+        own = self.order[first : first + bounds[-1]].reshape(-1, width)
+        return bool((own == np.arange(width)).all())
+
 
 class ColumnMoments:
     """Mean and mean square (float64, d) of every feature column, over all nodes; taken when first asked for."""
@@ -174,29 +181,34 @@ def group_linear(
         step_of = groups.step_of[low:high] - np.int32(first)
         out: Tensor = _SparseLinear.apply(weight, features, columns, low, step_of)  # type: ignore[no-untyped-call]
         return out
-    x = features.gather(columns, low, high)
-    return block_linear(x, weight, groups.bounds[first : first + steps + 1] - low)
+    bounds = groups.bounds[first : first + steps + 1] - low
+    if features.dense is not None and columns.whole(features.shape[1], bounds, low):
+        shared: Tensor = _BlockLinear.apply(features.dense.T, weight, bounds.tolist(), FEW, True)  # type: ignore[no-untyped-call]
+        return shared
+    return block_linear(features.gather(columns, low, high), weight, bounds)
 
 
 class _BlockLinear(torch.autograd.Function):
+    """With ``shared`` every block is all of x, which has no gradient."""
+
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bounds: Sequence[int], few: int) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bounds: Sequence[int], few: int, shared: bool) -> Tensor:
         ctx.save_for_backward(x, weight)
-        ctx.bounds = bounds
+        ctx.bounds, ctx.shared = bounds, shared
         width, rows, pad = weight.shape[1], len(x), torch.nn.functional.pad
         out = x.new_empty(x.shape[0], (len(bounds) - 1) * width)
         for k in range(len(bounds) - 1):
             block, own = slice(bounds[k], bounds[k + 1]), out[:, k * width : (k + 1) * width]
             if width < NARROW or rows < few:
                 wide = pad(weight[block], (0, max(0, NARROW - width)))
-                tall = pad(x[:, block], (0, 0, 0, max(0, few - rows)))
+                tall = pad(x if shared else x[:, block], (0, 0, 0, max(0, few - rows)))
                 own.copy_((tall @ wide)[:rows, :width])
             else:
-                torch.mm(x[:, block], weight[block], out=own)
+                torch.mm(x if shared else x[:, block], weight[block], out=own)
         return out
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor, None, None, None]:
         x, weight = ctx.saved_tensors
         grad, bounds, width = grads[0], ctx.bounds, weight.shape[1]
         x_grad = torch.empty_like(x) if ctx.needs_input_grad[0] else None
@@ -204,16 +216,17 @@ class _BlockLinear(torch.autograd.Function):
         for k in range(len(bounds) - 1):
             block, own = slice(bounds[k], bounds[k + 1]), grad[:, k * width : (k + 1) * width]
             rows = _active_rows(own)
+            part = x if ctx.shared else x[:, block]
             if rows is None:
-                torch.mm(x[:, block].T, own, out=weight_grad[block])
+                torch.mm(part.T, own, out=weight_grad[block])
                 if x_grad is not None:
                     torch.mm(own, weight[block].T, out=x_grad[:, block])
             else:
                 own = own.index_select(0, rows)
-                torch.mm(x[:, block].index_select(0, rows).T, own, out=weight_grad[block])
+                torch.mm(part.index_select(0, rows).T, own, out=weight_grad[block])
                 if x_grad is not None:
                     x_grad[:, block].zero_().index_copy_(0, rows, own @ weight[block].T)
-        return x_grad, weight_grad, None, None
+        return x_grad, weight_grad, None, None, None
 
 
 def _active_rows(grad: Tensor) -> Tensor | None:
@@ -232,11 +245,11 @@ def block_linear(x: Tensor, weight: Tensor, bounds: Sequence[int] | NDArray[np.i
     x is N x bounds[-1], weight bounds[-1] x H; the result is N x K*H with the blocks side by side. A row's result does
     not depend on the other rows.
     """
-    out: Tensor = _BlockLinear.apply(x, weight, [int(b) for b in bounds], FEW)  # type: ignore[no-untyped-call]
+    out: Tensor = _BlockLinear.apply(x, weight, [int(b) for b in bounds], FEW, False)  # type: ignore[no-untyped-call]
     return out
 
 
 def row_linear(row: Tensor, weight: Tensor, bounds: Sequence[int] | NDArray[np.int64]) -> Tensor:
     """:func:`block_linear` of a single row (bounds[-1]): K*H."""
-    out: Tensor = _BlockLinear.apply(row[None], weight, [int(b) for b in bounds], 1)  # type: ignore[no-untyped-call]
+    out: Tensor = _BlockLinear.apply(row[None], weight, [int(b) for b in bounds], 1, False)  # type: ignore[no-untyped-call]
     return out[0]
