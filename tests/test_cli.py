@@ -17,7 +17,19 @@ from commands import FAST, options
 from spikegcl.codes import open_codes
 from spikegcl.commands import train as train_command
 from spikegcl.config import preset
+from spikegcl.prepared import save_prepared
 from spikegcl.training import train
+
+
+@pytest.fixture
+def own_run(trained_run, files, tmp_path):
+    """Copies that may be spoilt: r of ``trained_run``, and d of the files it was trained on."""
+    shutil.copytree(trained_run, tmp_path / "r")
+    folder = files[1]["edges"].parent
+    shutil.copytree(folder, tmp_path / "d")
+    config = tmp_path / "r/config.toml"
+    config.write_text(config.read_text().replace(str(folder), str(tmp_path / "d")))
+    return tmp_path / "r"
 
 
 def test_json_document_has_everything_promised(run):
@@ -475,6 +487,28 @@ def test_a_lack_of_memory_is_said_in_one_line(run, monkeypatch, error):
     code, _, err = run("train", "digits", "--no-report", "-o", "r")
     assert code == 1
     assert "out of memory" in err and "Traceback" not in err
+
+
+OUTPUTS = {"embed": (), "export": ("--to", "npy"), "report": ()}
+
+
+@pytest.mark.parametrize("command", OUTPUTS)
+@pytest.mark.parametrize("taken", ["d/edges.csv", "d/features.csv", "d/labels.csv", "r/codes.arrow", "r/log.jsonl"])
+def test_no_output_replaces_a_file_of_the_run_or_of_its_graph(run, own_run, command, taken):
+    before = Path(taken).read_bytes()
+    code, _, err = run(command, own_run, *OUTPUTS[command], "-o", taken)
+    assert code == 1 and "choose another --output" in err
+    assert Path(taken).read_bytes() == before
+
+
+@pytest.mark.parametrize("again", [[], ["g"]])
+def test_no_output_replaces_a_file_of_a_prepared_graph(run, own_run, files, again):
+    save_prepared(files[0], "g")
+    if not again:
+        config = (own_run / "config.toml").read_text()
+        (own_run / "config.toml").write_text(config.replace("d/edges.csv", "g"))
+    code, _, err = run("embed", own_run, *again, "-o", "g/ids.arrow")
+    assert code == 1 and "choose another --output" in err
 
 
 def test_codes_are_not_written_under_the_name_of_another_format(run, trained_run):

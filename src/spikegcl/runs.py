@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("spikegcl")
 
 
+FILES = ("config.toml", "model.safetensors", "codes.arrow", "metrics.json", "log.jsonl")  # that are a run of SpikeGCL
 FLOATS = ("embedding", "predictions")  # what methods that make no codes leave in a run folder, as .npy
 
 
@@ -46,6 +47,10 @@ class Source:
     features: str | None = None
     labels: str | None = None
     split: str | None = None
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        return tuple(Path(file) for file in (self.edges, self.features, self.labels, self.split) if file is not None)
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from spikegcl.codes import Codes
     from spikegcl.config import Config
     from spikegcl.graph import Graph
-    from spikegcl.runs import Source
+    from spikegcl.runs import Run, Source
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout; logs go to stderr.")]
 GRAPH_HELP = "A dataset's name (see `spikegcl datasets`), an edge list file, or a prepared folder."
@@ -88,11 +89,16 @@ def load_source(source: Source, data_root: Path | None) -> Graph:
     return load(source.name or source.edges, source.features, source.labels, source.split, data_root)[0]
 
 
-def keep_inputs(output: Path, run: Path, inputs: Sequence[Path] = ()) -> None:
-    """Refuse to replace what an output is made of: ``inputs``, and the files that are the run."""
-    taken = [*inputs, *(run / name for name in ("codes.arrow", "config.toml", "model.safetensors", "metrics.json"))]
-    if output.exists() and any(path.exists() and output.samefile(path) for path in taken):
-        raise WriteError(f"{output} is an input of this command or a part of the run; choose another --output")
+def keep_inputs(output: Path, run: Run, inputs: Sequence[Path] = ()) -> None:
+    """Refuse to replace what an output is made of: ``inputs``, the files that are the run, and those it was made of."""
+    from spikegcl.runs import FILES
+
+    taken = (*inputs, *run.source.files, *(run.path / name for name in FILES))
+    files = itertools.chain.from_iterable(path.iterdir() if path.is_dir() else (path,) for path in taken)
+    if output.exists() and any(file.exists() and output.samefile(file) for file in files):
+        raise WriteError(
+            f"{output} is an input of this command, or belongs to the run or its graph; choose another --output"
+        )
 
 
 def with_settings(config: Config, settings: list[str]) -> Config:

@@ -62,7 +62,7 @@ def embed(
     if graph is None and features is not None:
         raise typer.BadParameter("give the edge list of these nodes too", param_hint="--features")
     opened = open_run(run)
-    keep_inputs(output, run, [Path(path) for path in (graph, features) if path is not None])
+    keep_inputs(output, opened, [Path(path) for path in (graph, features) if path is not None])
     if output.suffix.lower() in OTHER_FILES:
         raise CodesError(f"{output} would be an Arrow file; name it {output.stem}.arrow, which pandas and polars read")
     model, columns = opened.model()

@@ -28,7 +28,7 @@ def export(
     opened = open_run(run)
     path = output or run / f"{'model' if to in ('nir', 'onnx') else 'codes'}{SUFFIXES[to]}"
     for file in (path, ids_path(path)) if to in ("npy", "faiss") else (path,):
-        keep_inputs(file, run)
+        keep_inputs(file, opened)
     if to in ("nir", "onnx"):
         written = (export_nir if to == "nir" else export_onnx)(opened.model()[0], path)
     else:

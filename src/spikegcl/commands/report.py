@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from spikegcl.commands.common import DataRoot, Json, load_source
+from spikegcl.commands.common import DataRoot, Json, keep_inputs, load_source
 
 
 def report(
@@ -25,6 +25,8 @@ def report(
     from spikegcl.runs import open_run
 
     opened = open_run(run)
+    if output is not None:
+        keep_inputs(output, opened)
     graph = load_source(opened.source, data_root)
     start = time.perf_counter()
     path = write_report(opened, graph, output)
