@@ -300,6 +300,24 @@ def test_embed_computes_structural_columns_for_runs_trained_on_edges_alone(run, 
     assert json.loads(out)["change"]["bits_flipped"] == 0
 
 
+def test_embed_writes_damaged_codes_again_as_the_error_says(run, trained_run):
+    shutil.copytree(trained_run, "r")
+    codes = Path("r/codes.arrow")
+    whole = codes.read_bytes()
+    codes.write_bytes(whole[:-1000])
+    code, _, err = run("search", "r", "--id", "node 0")
+    assert code == 1 and "`spikegcl embed RUN -o r/codes.arrow`" in err
+    assert run("embed", "r", "-o", "r/codes.arrow")[0] == 0
+    assert codes.read_bytes() == whole
+
+
+def test_embed_does_not_put_codes_of_another_graph_in_the_place_of_damaged_ones(run, trained_run, new):
+    shutil.copytree(trained_run, "r")
+    Path("r/codes.arrow").write_bytes(b"broken")
+    code, _, err = run("embed", "r", *new, "-o", "r/codes.arrow")
+    assert code == 1 and "choose another --output" in err
+
+
 def test_embed_repairs_lost_codes_and_refuses_half_a_graph(run, trained_run, new):
     shutil.copytree(trained_run, "r")
     Path("r/codes.arrow").unlink()

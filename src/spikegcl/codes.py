@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 FORMAT = "spikegcl-codes"
 VERSION = 1
 RESERVED = ("format", "version", "bits", "steps", "channels", "checksum")
+_AGAIN = "write it again with `spikegcl embed RUN -o {}`"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -256,7 +257,7 @@ def open_codes(path: str | os.PathLike[str], *, verify: bool = True) -> Codes:
         if verify and meta["checksum"] != codes.checksum:
             raise CodesError("its bits, ids or metadata do not match their checksum")
     except (CodesError, ValueError) as error:
-        raise CodesError(f"{path} is damaged: {error}; write it again with `spikegcl embed`") from None
+        raise CodesError(f"{path} is damaged: {error}; {_AGAIN.format(path)}") from None
     if verify:
         check_unique(codes.id_column, str(path))
     return codes
@@ -269,7 +270,7 @@ def _map_table(path: Path) -> Any:
         table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
         table.validate()
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise CodesError(f"{path} is not a code file or is cut short ({error}); write it again") from None
+        raise CodesError(f"{path} is not a code file or is cut short ({error}); {_AGAIN.format(path)}") from None
     return table
 
 
@@ -282,7 +283,7 @@ def _metadata(table: Any, path: Path) -> dict[str, str]:
     version = meta.get("version", "")
     if version != str(VERSION):
         newer = version.isdecimal() and int(version) > VERSION
-        advice = "upgrade spikegcl" if newer else "write it again with `spikegcl embed`"
+        advice = "upgrade spikegcl" if newer else _AGAIN.format(path)
         raise CodesError(f"{path} has format version {version!r}, this release reads {VERSION}; {advice}")
     return meta
 

@@ -89,11 +89,14 @@ def load_source(source: Source, data_root: Path | None) -> Graph:
     return load(source.name or source.edges, source.features, source.labels, source.split, data_root)[0]
 
 
-def keep_inputs(output: Path, run: Run, inputs: Sequence[Path] = ()) -> None:
-    """Refuse to replace what an output is made of: ``inputs``, the files that are the run, and those it was made of."""
+def keep_inputs(output: Path, run: Run, inputs: Sequence[Path] = (), *, but: str | None = None) -> None:
+    """Refuse to replace what an output is made of: ``inputs``, the files that are the run, and those it was made of.
+
+    ``but`` is the name of a file in the run folder that is no input.
+    """
     from spikegcl.runs import FILES
 
-    taken = (*inputs, *run.source.files, *(run.path / name for name in FILES))
+    taken = (*inputs, *run.source.files, *(run.path / name for name in FILES if name != but))
     files = itertools.chain.from_iterable(path.iterdir() if path.is_dir() else (path,) for path in taken)
     if output.exists() and any(file.exists() and output.samefile(file) for file in files):
         raise WriteError(

@@ -62,11 +62,12 @@ def embed(
     if graph is None and features is not None:
         raise typer.BadParameter("give the edge list of these nodes too", param_hint="--features")
     opened = open_run(run)
-    keep_inputs(output, opened, [Path(path) for path in (graph, features) if path is not None])
+    trained = _trained_codes(opened)
+    given = [Path(path) for path in (graph, features) if path is not None]
+    keep_inputs(output, opened, given, but="codes.arrow" if graph is None and trained is None else None)
     if output.suffix.lower() in OTHER_FILES:
         raise CodesError(f"{output} would be an Arrow file; name it {output.stem}.arrow, which pandas and polars read")
     model, columns = opened.model()
-    trained = _trained_codes(opened)
     known = None if trained is None else trained.ids
     loaded = load_source(opened.source, data_root) if graph is None else _read(graph, features, data_root)
     width = model.num_features
@@ -114,7 +115,7 @@ def _write(codes: Codes, output: Path) -> None:
 
 
 def _trained_codes(run: Run) -> Codes | None:
-    """The codes of the training graph; embedding is also how to write them again when they are lost."""
+    """The codes of the training graph; embedding is also how to write them again when they are lost or damaged."""
     try:
         return run.codes()
     except CodesError as error:
