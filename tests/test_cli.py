@@ -461,12 +461,14 @@ def test_an_interrupt_says_what_is_left(run, monkeypatch):
 
 
 def test_settings_that_change_nothing_are_named(run, files, caplog):
-    few = [*options(files[1]), "--bits", 16, "--no-report", "--set", "dropout=0.3"]
+    few = [*options(files[1]), "--bits", 16, "--no-report", "--set", "lr=0.1", "--set", "firing_rate=0.2"]
     assert run("train", *few, "-o", "r")[0] == 0
-    assert "so dropout changes nothing" in caplog.text
+    assert "leave them out: firing_rate\n" in caplog.text
+    assert "try --set epochs=10: lr\n" in caplog.text
     caplog.clear()
     assert run("train", *few, "--set", "epochs=1", "-o", "trained")[0] == 0
-    assert "changes nothing" not in caplog.text
+    assert "leave them out: firing_rate\n" in caplog.text
+    assert "try --set" not in caplog.text
 
 
 def test_codes_below_a_floor_come_with_advice(run, files, monkeypatch, caplog):

@@ -14,7 +14,7 @@ from spikegcl.bits import unpack
 from spikegcl.checkpoint import load_model, save_model
 from spikegcl.closed_forms import FEW_COMPONENTS, SINGLE_RATE, SINGLE_SHARES, fit_channels, fit_itq, fit_medians
 from spikegcl.components import FAR, OWN, PPR, blank_components, fit_components
-from spikegcl.config import Config, fit_to_graph, preset
+from spikegcl.config import MARGIN, Config, fit_to_graph, preset, unread
 from spikegcl.datasets import load_dataset, make_split
 from spikegcl.energy import count, energies
 from spikegcl.errors import ConfigError, FeatureError
@@ -50,6 +50,43 @@ def trained(graph):
 def test_channels_are_the_divisor_nearest_to_the_configured_ones(graph, bits, steps, channels):
     settled = fit_to_graph(COMPACT.replace(bits=bits), graph)
     assert (settled.steps, settled.channels) == (steps, channels)
+
+
+# Another value of every setting that some model of components does not read, or reads in training alone.
+OTHER = {
+    "activation": "relu", "edge_drop": 0.6, "dropout": 0.5, "margin": 0.5, "head_width": 8, "shuffle": False,
+    "weight_decay": 0.5, "block": 2, "patience": 1, "threshold": 2.0, "firing_rate": 0.2, "reset": "zero", "lr": 0.1,
+}  # fmt: skip
+
+
+def small_codes(**settings):
+    """Codes of a small graph in four steps, which a neuron with memory links."""
+    graph = load_dataset("sbm:nodes=80,classes=3,num_features=30,degree=6")
+    return train(graph, COMPACT.replace(steps=4, channels=4, **settings)).codes
+
+
+@pytest.mark.parametrize(
+    "given", [{}, {"epochs": 2}, {"tau": 2.0}, {"neuron": "IF"}, {"objective": "margin", "epochs": 2}]
+)
+def test_settings_that_are_not_read_change_no_code(given):
+    others = {name: OTHER[name] for name in unread(COMPACT.replace(**given))}
+    assert np.array_equal(small_codes(**given, **others), small_codes(**given))
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ({"epochs": 2}, "lr"),
+        ({"tau": 2.0}, "threshold"),
+        ({"neuron": "IF"}, "reset"),
+        ({"tau": 2.0, "threshold": 0.0}, "firing_rate"),
+        ({"neuron": "PLIF", "objective": "margin", "epochs": 2, "lr": 0.1}, "threshold"),
+        *(({"objective": "margin", "epochs": 2, "lr": 0.1}, name) for name in sorted(MARGIN - {"block"})),
+    ],
+)
+def test_settings_that_are_read_change_codes(given, name):
+    assert name not in unread(COMPACT.replace(**given))
+    assert not np.array_equal(small_codes(**{**given, name: OTHER[name]}), small_codes(**given))
 
 
 def fires_as_planned(codes, bits=64, single=8):

@@ -138,11 +138,24 @@ COMPACT: dict[str, Any] = {
 }
 
 
-# What only gradients look at: compact has none unless it is given epochs.
-LEARNING = frozenset({
-    "dropout", "surrogate", "alpha", "objective", "margin", "head_width", "edge_drop", "shuffle", "lr", "weight_decay",
-    "block", "stop", "patience", "select",
-})  # fmt: skip
+# What only the margin loss reads, and what else is read in training alone: compact has none unless it is given epochs.
+MARGIN = frozenset({"dropout", "margin", "head_width", "shuffle", "weight_decay", "block"})
+LEARNING = MARGIN | {"surrogate", "alpha", "objective", "lr", "stop", "patience", "select"}
+
+
+def unread(config: Config) -> frozenset[str]:
+    """Settings whose values change no code of a model of components, whether it has epochs or not."""
+    found = {"activation", "edge_drop"}  # its one layer ends in the neuron, and no edge is read after the components
+    if config.objective != "margin":
+        found |= MARGIN
+    if config.stop == "epochs":
+        found |= {"patience"}
+    learns_tau = config.neuron == "PLIF" and config.objective == "margin" and config.epochs > 0
+    if config.neuron != "IF" and config.tau == 1 and not learns_tau:
+        found |= {"threshold", "firing_rate", "reset"}  # without memory only the biases say at which share a bit fires
+    elif config.threshold:
+        found |= {"firing_rate"}
+    return frozenset(found)
 
 
 def from_mapping(values: Mapping[str, Any]) -> Config:

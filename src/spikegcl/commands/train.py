@@ -132,12 +132,16 @@ def train(
 
 
 def _name_idle(config: Settings, given: list[str]) -> None:
-    """Say which of the given settings change nothing."""
-    from spikegcl.config import LEARNING, Config
+    """Say which of the given settings change nothing, and for which of these epochs would help."""
+    from spikegcl.config import LEARNING, Config, unread
 
-    idle = sorted(LEARNING & {setting.partition("=")[0].strip() for setting in given})
-    if idle and isinstance(config, Config) and config.inputs == "components" and not config.epochs:
-        log.warning("nothing is trained (epochs = 0), so %s changes nothing; try --set epochs=10", " and ".join(idle))
+    if not isinstance(config, Config) or config.inputs != "components":
+        return
+    names, never = {setting.partition("=")[0].strip() for setting in given}, unread(config)
+    if idle := sorted(names & never):
+        log.warning("these settings change nothing in a model of components, leave them out: %s", ", ".join(idle))
+    if (idle := sorted(names & LEARNING - never)) and not config.epochs:
+        log.warning("these settings change nothing without training, try --set epochs=10: %s", ", ".join(idle))
 
 
 def _advise(metrics: dict[str, Any], config: Settings) -> None:
