@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from spikegcl.codes import open_codes
 from spikegcl.commands import train as train_command
 from spikegcl.config import preset
 from spikegcl.prepared import save_prepared
+from spikegcl.readers import read_split
 from spikegcl.training import train
 
 
@@ -387,6 +389,38 @@ def test_probe_uses_the_given_split_with_the_labels_of_the_run(run, trained_run,
     assert given["chance"] != own["chance"]  # the test nodes are others
     by_file = run("probe", trained_run / "codes.arrow", "--labels", paths["labels"], "--split", split, "--json")[1]
     assert json.loads(by_file)["test_accuracy"] == given["test_accuracy"]
+
+
+@pytest.fixture
+def split_run(own_run, files, tmp_path):
+    """``own_run`` as if its graph had come with a split, split.csv."""
+    parts = np.array(["train", "val", "test"])[np.arange(300) % 3]
+    lines = "".join(f"{i},{part}\n" for i, part in zip(files[0].ids, parts, strict=True))
+    split, config = spoil(tmp_path / "split.csv", "id,part\n" + lines), own_run / "config.toml"
+    spoil(config, config.read_text().replace("[graph]\n", f'[graph]\nsplit = "{split}"\n'))
+    return own_run
+
+
+def test_probe_keeps_the_split_of_the_run_when_labels_are_given(run, split_run):
+    own = run("probe", split_run, "--tasks", "linear,knn", "--json")[1]
+    given = run("probe", split_run, "--tasks", "linear,knn", "--labels", "d/labels.csv", "--json")[1]
+    assert json.loads(given) == json.loads(own)
+
+
+def test_probe_keeps_the_split_of_a_prepared_graph_when_labels_are_given(run, split_run, files, tmp_path):
+    save_prepared(replace(files[0], split=read_split("split.csv", files[0].ids)), "g")
+    config = (split_run / "config.toml").read_text()
+    kept = [line for line in config.splitlines() if not line.startswith(("features", "labels", "split"))]
+    spoil(split_run / "config.toml", "\n".join(kept).replace("d/edges.csv", "g"))
+    own = run("probe", split_run, "--tasks", "linear", "--json")[1]
+    given = run("probe", split_run, "--tasks", "linear", "--labels", "d/labels.csv", "--json")[1]
+    assert json.loads(given) == json.loads(own)
+
+
+def test_probe_says_when_the_split_of_the_run_is_gone(run, split_run, caplog):
+    Path("split.csv").unlink()
+    assert run("probe", split_run, "--tasks", "linear", "--labels", "d/labels.csv", "--no-floors")[0] == 0
+    assert "the run's own split is not used" in caplog.text
 
 
 def test_labels_of_nodes_without_a_code_are_counted_and_ignored(run, trained_run, files, caplog):

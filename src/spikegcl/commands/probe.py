@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from spikegcl.codes import Codes
-    from spikegcl.graph import Graph
+    from spikegcl.graph import Graph, Split
     from spikegcl.runs import Run, Source
 
     Packed = NDArray[np.uint8]
@@ -74,6 +74,11 @@ def probe(
     results: dict[str, Any] = {}
     if by_labels := [task for task in BY_LABELS if task in chosen]:
         judged = _with_labels(graph, codes, labels, split)
+        if split is None and not {"linear", "knn"}.isdisjoint(by_labels):
+            if labels is not None and opened is not None:
+                judged = replace(judged, split=_own_split(opened, codes, data_root))
+            drawn = "drawn by the seed, a tenth of every class to train, a tenth to choose; --split takes another"
+            log.info("split: %s", drawn if judged.split is None else "the run's own")
         results = _judge(codes.packed, codes.bits, judged, by_labels, probe, range(seeds))
         for floor, packed in _floors(opened, graph, codes.bits, data_root).items() if floors and opened else ():
             below = _judge(packed, codes.bits, judged, by_labels, probe, range(seeds))
@@ -91,12 +96,29 @@ def probe(
 
 
 def _with_labels(graph: Graph | None, codes: Codes, labels: Path | None, split: Path | None) -> Graph:
-    """Labels and split by the given files, else the run's own."""
+    """Labels by the given file, else the run's own and with them its split; ``split`` takes the place of that."""
     from spikegcl.readers import read_split
 
     if labels is not None or graph is None or graph.labels is None:
         return labelled(codes, labels, split)
     return graph if split is None else replace(graph, split=read_split(split, graph.ids))
+
+
+def _own_split(run: Run, codes: Codes, data_root: Path | None) -> Split | None:
+    """The split that the graph of a run came with, if it did and can still be read."""
+    from spikegcl.prepared import is_prepared
+    from spikegcl.readers import read_split
+
+    source = run.source
+    try:
+        if source.split is not None:
+            return read_split(source.split, codes.ids)
+        if source.name is not None or (source.edges is not None and is_prepared(source.edges)):
+            graph = _read_again(run, codes, data_root)
+            return None if graph is None else graph.split
+    except SpikeGCLError as error:
+        log.warning("the run's own split is not used: %s", error)
+    return None
 
 
 def _may_have_labels(source: Source) -> bool:
