@@ -391,6 +391,19 @@ def test_probe_uses_the_given_split_with_the_labels_of_the_run(run, trained_run,
     assert json.loads(by_file)["test_accuracy"] == given["test_accuracy"]
 
 
+def test_ten_labelled_nodes_are_too_few_for_retrieval_alone(run, trained_run, files):
+    graph = files[0]
+    lines = "".join(f"{graph.ids[row]},{graph.labels[row]}\n" for row in range(0, 300, 30))
+    few = ["--labels", spoil(Path("few.csv"), "id,label\n" + lines)]
+    code, out, _ = run("probe", trained_run, *few, "--tasks", "clustering,retrieval", "--json")
+    assert code == 0
+    assert json.loads(out)["tasks"]["clustering"]["floors"]
+    assert "there are 10 in all" in json.loads(out)["tasks"]["retrieval"]["skipped"]
+    assert "retrieval: skipped" in run("probe", trained_run, *few, "--tasks", "clustering,retrieval")[1]
+    code, _, err = run("probe", trained_run, *few, "--tasks", "retrieval")
+    assert code == 1 and "precision@10" in err
+
+
 @pytest.fixture
 def split_run(own_run, files, tmp_path):
     """``own_run`` as if its graph had come with a split, split.csv."""

@@ -79,8 +79,13 @@ def probe(
                 judged = replace(judged, split=_own_split(opened, codes, data_root))
             drawn = "drawn by the seed, a tenth of every class to train, a tenth to choose; --split takes another"
             log.info("split: %s", drawn if judged.split is None else "the run's own")
-        results = _judge(codes.packed, codes.bits, judged, by_labels, probe, range(seeds))
-        for floor, packed in _floors(opened, graph, codes.bits, data_root).items() if floors and opened else ():
+        if "retrieval" in by_labels and len(chosen) > 1 and (reason := _too_few(judged)):
+            log.warning("retrieval skipped: %s", reason)
+            by_labels.remove("retrieval")
+            results["retrieval"] = {"skipped": reason}
+        results |= _judge(codes.packed, codes.bits, judged, by_labels, probe, range(seeds))
+        below_it = _floors(opened, graph, codes.bits, data_root) if floors and opened and by_labels else {}
+        for floor, packed in below_it.items():
             below = _judge(packed, codes.bits, judged, by_labels, probe, range(seeds))
             for task in by_labels:
                 results[task].setdefault("floors", {})[floor] = below[task]
@@ -102,6 +107,14 @@ def _with_labels(graph: Graph | None, codes: Codes, labels: Path | None, split: 
     if labels is not None or graph is None or graph.labels is None:
         return labelled(codes, labels, split)
     return graph if split is None else replace(graph, split=read_split(split, graph.ids))
+
+
+def _too_few(judged: Graph) -> str:
+    """Why nothing can be retrieved, if so."""
+    from spikegcl.tasks import RETRIEVED
+
+    known = 0 if judged.labels is None else int((judged.labels >= 0).sum())
+    return f"it looks for {RETRIEVED} other labelled nodes; there are {known} in all" if known <= RETRIEVED else ""
 
 
 def _own_split(run: Run, codes: Codes, data_root: Path | None) -> Split | None:
@@ -252,7 +265,7 @@ def _print_table(document: dict[str, Any]) -> None:
     if clustering := tasks.get("clustering"):
         add(f"{clustering['clusters'][0]} clusters", "NMI", clustering, "nmi", score, "")
         add("", "ARI", clustering, "ari", score, "0")
-    if found := tasks.get("retrieval"):
+    if "k" in (found := tasks.get("retrieval", {})):
         add("retrieval", f"precision@{found['k'][0]}", found, "precision", share, share(found["chance"]))
     link = tasks.get("link", {})
     for scores in ("hamming", "logreg") if "hamming" in link else ():
@@ -263,5 +276,6 @@ def _print_table(document: dict[str, Any]) -> None:
     console().print(f"{document['codes']}: {document['bits']} bits, {count} seed{'s' * (count > 1)}")
     if rows.row_count:
         console().print(rows)
-    if "skipped" in link:
-        console().print(f"link: skipped, {link['skipped']}")
+    for name, task in tasks.items():
+        if "skipped" in task:
+            console().print(f"{name}: skipped, {task['skipped']}")
