@@ -448,6 +448,21 @@ def test_labels_of_nodes_without_a_code_are_counted_and_ignored(run, trained_run
     assert "not a node" in err
 
 
+@pytest.mark.parametrize("command", ["embed", "energy", "report", "probe"])
+def test_labels_that_are_gone_are_missed_only_where_they_are_needed(run, own_run, caplog, command):
+    Path("d/labels.csv").unlink()
+    more = ("--tasks", "link") if command == "probe" else ()
+    assert run(command, own_run, *more)[0] == 0
+    assert ("leaves out what needs labels" in caplog.text) == (command == "report")
+
+
+def test_floors_need_no_labels_of_the_run(run, own_run):
+    Path("d/labels.csv").rename("labels.csv")
+    code, out, _ = run("probe", own_run, "--labels", "labels.csv", "--tasks", "retrieval", "--json")
+    assert code == 0
+    assert "floors" in json.loads(out)["tasks"]["retrieval"]
+
+
 def test_a_graph_that_changed_since_training_is_named(run, files, tmp_path):
     paths = {key: Path(shutil.copy(path, tmp_path)) for key, path in files[1].items()}
     assert run("train", *options(paths), *FAST, "--no-report", "-o", "r")[0] == 0

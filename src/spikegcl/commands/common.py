@@ -84,9 +84,10 @@ def labelled(codes: Codes, labels: Path | None, split: Path | None) -> Graph:
     )
 
 
-def load_source(source: Source, data_root: Path | None) -> Graph:
-    """The graph a run was trained on, read again."""
-    return load(source.name or source.edges, source.features, source.labels, source.split, data_root)[0]
+def load_source(source: Source, data_root: Path | None, *, labels: bool = False) -> Graph:
+    """The graph a run was trained on, read again; the files of ``labels`` and split only if they are wanted."""
+    judged = (source.labels, source.split) if labels else (None, None)
+    return load(source.name or source.edges, source.features, *judged, data_root)[0]
 
 
 def keep_inputs(output: Path, run: Run, inputs: Sequence[Path] = (), *, but: str | None = None) -> None:

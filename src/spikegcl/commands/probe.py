@@ -66,13 +66,15 @@ def probe(
         raise typer.BadParameter(f"{named}; choose from {', '.join(TASKS)}", param_hint="--tasks")
     opened = open_run(run) if run.is_dir() else None
     codes = open_codes(run) if opened is None else opened.codes()
-    graph = None
-    if opened is not None and ("link" in chosen or (labels is None and _may_have_labels(opened.source))):
-        graph = _read_again(opened, codes, data_root)
+    by_labels, graph = [task for task in BY_LABELS if task in chosen], None
+    own_labels = labels is None and bool(by_labels)
+    if opened is not None and ("link" in chosen or (own_labels and _may_have_labels(opened.source))):
+        selects = "validation" in (opened.config.select, opened.config.stop)  # training anew does, too
+        graph = _read_again(opened, codes, data_root, labels=own_labels or selects)
 
     document: dict[str, Any] = {"codes": str(run), "bits": codes.bits, "seeds": list(range(seeds))}
     results: dict[str, Any] = {}
-    if by_labels := [task for task in BY_LABELS if task in chosen]:
+    if by_labels:
         judged = _with_labels(graph, codes, labels, split)
         if split is None and not {"linear", "knn"}.isdisjoint(by_labels):
             if labels is not None and opened is not None:
@@ -127,7 +129,7 @@ def _own_split(run: Run, codes: Codes, data_root: Path | None) -> Split | None:
         if source.split is not None:
             return read_split(source.split, codes.ids)
         if source.name is not None or (source.edges is not None and is_prepared(source.edges)):
-            graph = _read_again(run, codes, data_root)
+            graph = _read_again(run, codes, data_root, labels=False)
             return None if graph is None else graph.split
     except SpikeGCLError as error:
         log.warning("the run's own split is not used: %s", error)
@@ -140,8 +142,11 @@ def _may_have_labels(source: Source) -> bool:
     return bool(source.name or source.labels or (source.edges and is_prepared(source.edges)))
 
 
-def _read_again(run: Run, codes: Codes, data_root: Path | None) -> Graph | None:
-    """The graph of a run with the features it came with, if the run says where it came from."""
+def _read_again(run: Run, codes: Codes, data_root: Path | None, *, labels: bool) -> Graph | None:
+    """The graph of a run with the features it came with, if the run says where it came from.
+
+    The files of ``labels`` and split are read only if they are wanted.
+    """
     import numpy as np
 
     from spikegcl.datasets import load_dataset
@@ -151,7 +156,8 @@ def _read_again(run: Run, codes: Codes, data_root: Path | None) -> Graph | None:
     if source.name is not None:
         graph = load_dataset(source.name, data_root)
     elif source.edges is not None:
-        graph = read_graph(source.edges, features=source.features, labels=source.labels, split=source.split)
+        judged = {"labels": source.labels, "split": source.split} if labels else {}
+        graph = read_graph(source.edges, features=source.features, **judged)
     else:
         return None
     if not np.array_equal(graph.ids, codes.ids):

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from spikegcl.commands.common import DataRoot, Json, keep_inputs, load_source
+from spikegcl.errors import SpikeGCLError
+
+if TYPE_CHECKING:
+    from spikegcl.graph import Graph
+    from spikegcl.runs import Source
+
+log = logging.getLogger("spikegcl")
 
 
 def report(
@@ -27,7 +35,7 @@ def report(
     opened = open_run(run)
     if output is not None:
         keep_inputs(output, opened)
-    graph = load_source(opened.source, data_root)
+    graph = _read(opened.source, data_root)
     start = time.perf_counter()
     path = write_report(opened, graph, output)
     size, seconds = path.stat().st_size, time.perf_counter() - start
@@ -35,3 +43,13 @@ def report(
         print(json.dumps({"report": str(path), "bytes": size, "seconds": seconds}))
     else:
         print(f"{path} ({size / 1e6:.2f} MB, {seconds:.1f} s)")
+
+
+def _read(source: Source, data_root: Path | None) -> Graph:
+    """The graph of a run, without labels if these cannot be read."""
+    try:
+        return load_source(source, data_root, labels=True)
+    except SpikeGCLError as error:
+        graph = load_source(source, data_root)
+        log.warning("the report leaves out what needs labels: %s", error)
+        return graph
