@@ -173,6 +173,7 @@ BAD = {
     "setting out of range": (lambda f, d: ["digits", "--set", "dropout=1.5"], 1, ["dropout", "between"]),
     "setting without a value": (lambda f, d: ["digits", "--set", "steps"], 2, ["key=value"]),
     "bits and steps": (lambda f, d: ["digits", "--bits", "64", "--set", "steps=4"], 2, ["give one of the two"]),
+    "bits that make no steps": (lambda f, d: ["digits", "--bits", "131071"], 1, ["131071 bits", "a power of two"]),
     "one node": (lambda f, d: [spoil(d / "e.csv", "a,a\n")], 1, ["one node", "at least two"]),
     "more steps than columns": (
         lambda f, d: ["digits", "--preset", "contrastive", "--set", "steps=65"],

@@ -45,11 +45,27 @@ def trained(graph):
 
 
 @pytest.mark.parametrize(
-    ("bits", "steps", "channels"), [(256, 8, 32), (64, 2, 32), (100, 4, 25), (20, 1, 20), (127, 1, 127)]
+    ("bits", "steps", "channels"),
+    [(256, 8, 32), (64, 2, 32), (100, 4, 25), (20, 1, 20), (127, 1, 127), (3, 1, 3), (1031, 1, 1031), (1028, 4, 257)],
 )
-def test_channels_are_the_divisor_nearest_to_the_configured_ones(graph, bits, steps, channels):
+def test_channels_are_the_divisor_nearest_to_the_configured_ones_and_not_far_below(graph, bits, steps, channels):
     settled = fit_to_graph(COMPACT.replace(bits=bits), graph)
     assert (settled.steps, settled.channels) == (steps, channels)
+
+
+@pytest.mark.parametrize("channels", [32, 64])
+def test_multiples_of_eight_bits_have_the_divisor_nearest_to_the_configured_channels(graph, channels):
+    for bits in (*range(8, 4097, 8), *(2**power for power in range(21))):
+        divisors = [count for count in range(1, 2049) if bits % count == 0]
+        nearest = min(divisors, key=lambda count: abs(np.log(count / channels)))
+        settled = fit_to_graph(COMPACT.replace(bits=bits, channels=channels), graph)
+        assert (settled.steps, settled.channels) == (bits // nearest, nearest)
+
+
+def test_bits_make_no_more_steps_than_there_are_columns_for_them():
+    narrow = build_graph([[0], [1]], np.ones((2, 3)))
+    settled = fit_to_graph(Config(bits=256), narrow)
+    assert (settled.steps, settled.channels) == (2, 128)
 
 
 # Another value of every setting that some model of components does not read, or reads in training alone.

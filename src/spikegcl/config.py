@@ -23,7 +23,7 @@ class Config(Settings):
     """
 
     # Codes: bits per node = steps * channels. 0 lets the graph decide (see `fit_to_graph`).
-    bits: int = 0  # if given, it decides: channels are the divisor nearest to `channels`, and steps follow
+    bits: int = 0  # if given, it decides: channels are a divisor near `channels`, and steps follow
     steps: int = 0  # [T] time steps = feature groups
     channels: int = 64  # [H] the width every published run uses
     grouping: str = "chunk"  # how columns become groups; the paper's
@@ -186,12 +186,33 @@ def fit_to_graph(config: Config, graph: Graph) -> Config:
     About 16 columns a step, between 8 and 32 steps: fewer would make codes too small to tell classes apart, more
     costs time without gain on the graphs tried. At least 4 columns a step, because the first layer of a narrower one
     has too few inputs to keep its channels apart and some never fire.
+
+    Of ``bits`` the divisor nearest to the configured channels is taken, if it is at least a quarter of them: hundreds
+    of steps of a few channels cost time and memory, so numbers with no such divisor get fewer steps, even one.
     """
     if config.bits and config.bits != config.steps * config.channels:
-        divisors = [count for count in range(1, config.bits + 1) if config.bits % count == 0]
-        channels = min(divisors, key=lambda count: abs(math.log(count / config.channels)))
-        return config.replace(channels=channels, steps=config.bits // channels)
+        return config.replace(**_shape(config, graph.num_features))
     if config.steps:
         return config
     width = graph.num_features
     return config.replace(steps=max(1, min(32, max(8, round(width / 16)), width // 4)))
+
+
+def _shape(config: Config, width: int) -> dict[str, int]:
+    """Steps and channels of ``config.bits`` bits on ``width`` feature columns."""
+    steps, channels = int(config.RANGES["steps"][1]), int(config.RANGES["channels"][1])
+    if config.grouping != "all":  # every step has columns of its own
+        steps = min(steps, width)
+    narrowest = min(config.bits, config.channels / 4)
+    divisors = [
+        count
+        for count in range(1, min(config.bits, channels) + 1)
+        if config.bits % count == 0 and count >= narrowest and config.bits // count <= steps
+    ]
+    if not divisors:
+        raise ConfigError(
+            f"{config.bits} bits cannot be had from at most {steps} steps of at most {channels} channels each; "
+            "take fewer bits, or a power of two"
+        )
+    nearest = min(divisors, key=lambda count: abs(math.log(count / config.channels)))
+    return {"steps": config.bits // nearest, "channels": nearest}
