@@ -2,7 +2,8 @@
 
 Bit t*H + h of a node is the spike of channel h at step t. A row is packed little-endian and zero padded to whole
 bytes, so rows never share a byte. The file is one Arrow IPC file with the columns ``id`` and ``code``
-(fixed_size_binary); it is memory-mapped on opening, and pandas, polars and DuckDB read it as it is.
+(fixed_size_binary); it is memory-mapped on opening. pandas and polars read it as it is, DuckDB by way of
+``pyarrow.dataset`` (examples/01_your_graph.py).
 """
 
 from __future__ import annotations
