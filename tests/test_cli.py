@@ -251,8 +251,15 @@ def test_the_demo_replaces_its_own_runs_only(run, trained_run, tmp_path):
     before = (tmp_path / "mine/codes.arrow").read_bytes()
     code, _, err = run("demo", "-o", "mine")
     assert code == 1 and "exists already" in err
+    assert "choose another --output" in err
     assert (tmp_path / "mine/codes.arrow").read_bytes() == before
     assert [run("demo", "-o", "new")[0] for _ in range(2)] == [0, 0]
+
+
+def test_the_demo_says_that_a_run_of_another_method_is_in_its_way(run):
+    assert run("train", "digits", "--method", "itq", "-o", "other")[0] == 0
+    code, _, err = run("demo", "-o", "other")
+    assert code == 1 and "exists already" in err
 
 
 def test_files_go_into_folders_that_are_made_and_not_onto_folders(run, trained_run, tmp_path):

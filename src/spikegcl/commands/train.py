@@ -27,7 +27,7 @@ from spikegcl.commands.common import (
     table,
     with_settings,
 )
-from spikegcl.errors import LabelError, SpikeGCLError
+from spikegcl.errors import LabelError, RunError, SpikeGCLError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -182,7 +182,12 @@ def demo(
     """
     from spikegcl.runs import open_run
 
-    earlier = (output / "config.toml").is_file() and open_run(output).source.name == "digits"
+    earlier = False
+    if (output / "config.toml").is_file():
+        with contextlib.suppress(RunError):  # a run of another method, or a damaged one
+            earlier = open_run(output).source.name == "digits"
+        if not earlier:
+            raise RunError(f"{output} exists already and is no run of the demo; choose another --output")
     train("digits", output=output, seed=seed, force=earlier, json_=json_)
 
 
