@@ -14,7 +14,7 @@ import torch
 from commands import FAST, options
 from spikegcl.augment import clean_view
 from spikegcl.codes import Codes, open_codes
-from spikegcl.config import Config
+from spikegcl.config import Config, preset
 from spikegcl.datasets import load_dataset
 from spikegcl.errors import CodesError, FeatureError
 from spikegcl.features import Features
@@ -118,6 +118,51 @@ def test_structural_columns_reach_three_hops_further(layers):
     assert max(distances) <= layers + 3
     reached = changed_distances(trained.model, before, structural_features(after), (25, 45))
     assert max(reached) == layers + 3
+
+
+CHAIN = 300
+
+
+def chain(features, linked=1, new=False):
+    """Nodes linked to the next ``linked`` ones; with ``new`` one more, which hangs on the middle."""
+    pairs = [np.stack([np.arange(CHAIN - hop), np.arange(hop, CHAIN)]) for hop in range(1, linked + 1)]
+    edges = np.concatenate([*pairs, *([[[CHAIN // 2], [CHAIN]]] if new else [])], 1)
+    graph = build_graph(edges, None if features is None else features[: CHAIN + new])
+    return structural_features(graph) if features is None else graph
+
+
+@pytest.mark.parametrize(
+    ("propagation", "columns", "linked", "reads"),
+    [
+        ("pagerank", 16, 1, 10),
+        ("hops", 16, 1, 2),
+        ("none", 16, 1, 0),
+        ("auto", 16, 4, 5),  # half of the bits read features after many hops
+        ("auto", 16, 2, 13),  # half of the bits read the structure
+        ("auto", 0, 1, 13),
+    ],
+)
+def test_compact_reads_as_many_hops_as_its_propagation(propagation, columns, linked, reads):
+    """The hops of docs/new-nodes.md: of an added node, inputs of codes show that far, and no code farther away."""
+    features = np.random.default_rng(0).normal(size=(CHAIN + 1, columns)).astype(np.float32) if columns else None
+    before, after = (chain(features, linked, new) for new in (False, True))
+    trained = train(before, preset("compact", "").replace(bits=64, propagation=propagation))
+    inputs, codes = trained.model.inputs, embed_graph(trained.model, after, before.columns)
+    distance = -(-np.abs(np.arange(CHAIN) - CHAIN // 2) // linked)
+    moved = (inputs.apply(after)[:CHAIN] != inputs.apply(before)).any(1)
+    assert set(distance[moved].tolist()) == (set(range(reads + 1)) if reads else set())
+    far = distance > reads
+    assert np.array_equal(codes[:CHAIN][far], trained.codes[far])
+
+
+@pytest.mark.parametrize(("propagation", "reads"), [("pagerank", 10), ("hops", 2), ("none", 0)])
+def test_compact_reads_features_as_far_as_its_propagation(propagation, reads):
+    features = np.random.default_rng(0).normal(size=(CHAIN, 16)).astype(np.float32)
+    model = train(chain(features), preset("compact", "").replace(bits=64, propagation=propagation)).model
+    other = features.copy()
+    other[CHAIN // 2] += 5
+    moved = np.flatnonzero((model.inputs.apply(chain(other)) != model.inputs.apply(chain(features))).any(1))
+    assert set(np.abs(moved - CHAIN // 2).tolist()) == set(range(reads + 1))
 
 
 def test_a_new_neighbour_may_flip_bits_nearby_only(community):
