@@ -84,6 +84,22 @@ def test_adjacency_must_be_square():
         build_graph(sp.csr_array(np.ones((2, 3))))
 
 
+def test_adjacency_gives_the_number_of_nodes():
+    assert build_graph(sp.csr_array(([1.0], ([0], [1])), shape=(5, 5))).num_nodes == 5
+
+
+@pytest.mark.parametrize("rows", [4, 6])
+def test_features_and_adjacency_of_different_sizes(rows):
+    adjacency = sp.csr_array(([1.0], ([0], [1])), shape=(5, 5))
+    with pytest.raises(FeatureError, match=f"{rows} feature rows for 5 nodes"):
+        build_graph(adjacency, np.ones((rows, 2)))
+
+
+def test_number_of_nodes_other_than_that_of_the_adjacency():
+    with pytest.raises(GraphError, match="num_nodes = 3, but the adjacency has 2 rows; leave it out"):
+        build_graph(sp.csr_array(np.ones((2, 2))), num_nodes=3)
+
+
 @pytest.mark.parametrize("edges", [np.zeros((3, 4), int), np.zeros(5, int), np.zeros((1, 3), int)])
 def test_edges_of_a_wrong_shape(edges):
     with pytest.raises(GraphError, match=r"2 x M or M x 2.*got shape"):

@@ -233,7 +233,6 @@ class SpikeGCLEmbedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             return build_graph(
                 adjacency,
                 features.to_numpy() if named else features,
-                num_nodes=adjacency.shape[0] if features is None and hasattr(adjacency, "tocoo") else None,
                 columns=list(map(str, features.columns)) if named else None,
                 ids=_row_names(features),
             )

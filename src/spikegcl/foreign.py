@@ -132,7 +132,7 @@ def from_scipy(
     """A scipy sparse adjacency (N x N; its values are the weights) with features (N x d), labels (N) and ids (N)."""
     if not sp.issparse(adjacency):
         raise GraphError(f"got {type(adjacency).__name__}; make a sparse matrix of it with scipy.sparse.csr_array")
-    return build_graph(adjacency, features, num_nodes=adjacency.shape[0], labels=labels, ids=ids, name=name)
+    return build_graph(adjacency, features, labels=labels, ids=ids, name=name)
 
 
 def to_scipy(graph: Graph) -> sp.csr_array:

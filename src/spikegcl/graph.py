@@ -211,12 +211,16 @@ def build_graph(
     ``edges`` is an integer array of shape 2 x M or M x 2 with node indices (a 2 x 2 array is read as 2 x M: sources
     above targets), or a scipy sparse adjacency. Edges are symmetrised; duplicates (the largest weight wins, so
     repeating a line changes nothing) and self-loops are removed, with their counts in the log. ``num_nodes`` defaults
-    to the rows of ``features``, else to the largest index + 1.
+    to the size of an adjacency, else to the rows of ``features``, else to the largest index + 1.
 
     >>> build_graph([[0, 1, 1], [1, 2, 2]], num_nodes=4)
     Graph(graph: 4 nodes, 2 undirected edges, 0 no features, 0 classes)
     """
     source, target, weight = _edge_arrays(edges, weights)
+    if sp.issparse(edges):
+        if num_nodes not in (None, edges.shape[0]):
+            raise GraphError(f"num_nodes = {num_nodes}, but the adjacency has {edges.shape[0]} rows; leave it out")
+        num_nodes = edges.shape[0]
     if features is not None and not hasattr(features, "shape"):
         features = np.asarray(features)
     known = features.shape[0] if features is not None and num_nodes is None else num_nodes
