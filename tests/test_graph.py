@@ -53,6 +53,19 @@ def test_largest_weight_of_a_repeated_edge_wins_in_both_directions():
     assert graph.weights.dtype == np.float32
 
 
+def test_edges_of_weight_zero_are_removed_with_their_count(caplog):
+    with caplog.at_level(logging.INFO, "spikegcl"):
+        graph = build_graph([[0, 1, 2, 2], [1, 2, 2, 3]], weights=[2, 0, 0, 0])
+    assert graph.hash == build_graph([[0], [1]], weights=[2], num_nodes=4).hash
+    assert "removed 1 self-loops" in caplog.text
+    assert "removed 2 edges of weight 0" in caplog.text
+
+
+def test_stored_zeros_of_an_adjacency_are_no_edges():
+    adjacency = sp.csr_array(([1.0, 0.0], ([0, 1], [1, 2])), shape=(3, 3))
+    assert build_graph(adjacency).hash == build_graph([[0], [1]], num_nodes=3).hash
+
+
 def test_unit_weights_are_no_weights():
     assert build_graph(TRIANGLE, weights=[1, 1, 1]).weights is None
 

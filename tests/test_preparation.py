@@ -72,6 +72,8 @@ def assert_prepared_as_read(folder, edges, **files):
         ("e.csv", "a,b,0.5\nb,a,2\na,c,1\n"),
         ("e.csv", "a,b,1\nb,a,0.5\na,c,1\n"),
         ("e.csv", "a,b,0.5\na,b,1\nb,a,1\na,c,1\n"),
+        ("e.csv", "a,b,2\nb,b,0\nb,c,0\n"),
+        ("e.csv", "a,b,0\n"),
         ("e.csv.gz", gzip.compress(b"x,y\ny,z\n", mtime=0)),
         ("e.csv", "5,6\n7,a\n"),
         ("e.parquet", pd.DataFrame({"dst": [3, 1, 2], "src": [1, 3, 2]})),
@@ -128,6 +130,13 @@ def test_several_files_are_one(put, tmp_path):
     whole = put("f.csv", "id,h\nw,1\nz,2\ny,3\nx,4\n")
     prepare_graph(edges[:2], tmp_path / "g", features=features)
     assert open_prepared(tmp_path / "g").hash == read_graph(edges[2], features=whole).hash
+
+
+def test_lines_that_are_no_edges_are_counted(put, tmp_path, block_bytes, caplog):
+    caplog.set_level("INFO", "spikegcl")
+    prepare_graph([put("e.csv", "0,1,2\n1,1,0\n1,2,0\n2,3,0\n")], tmp_path / "g")
+    for count in ("removed 1 self-loops", "removed 2 edges of weight 0", "1 edge lines describe 1 undirected"):
+        assert count in caplog.text
 
 
 def test_files_that_do_not_fit_together(put, tmp_path):

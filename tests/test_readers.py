@@ -332,7 +332,7 @@ def round_trip(graph: Graph) -> Graph:
         build_graph([[0, 1], [1, 2]]),
         build_graph([[0], [1]], num_nodes=4, ids=["d", "a", "c", "b"]),
         build_graph([], num_nodes=2, labels=[1, -1]),
-        build_graph([[0, 1], [1, 2]], weights=[0.1, 0.0], ids=[30, 10, 20]),
+        build_graph([[0, 1], [1, 2]], weights=[0.1, 0.5], ids=[30, 10, 20]),
         build_graph([[0], [1]], np.float32([[0.1, 1 / 3], [3e38, -1e-45]]), columns=["a,b", "c d"]),
         build_graph([[0], [1]], np.eye(2), columns=["id", "node"], ids=["node", "id"]),
         build_graph([[0], [1]], np.eye(8), ids=list("hgfedcba"), labels=["b", "a", "", "NA", "", "", "a", "01"]),

@@ -210,8 +210,8 @@ def build_graph(
 
     ``edges`` is an integer array of shape 2 x M or M x 2 with node indices (a 2 x 2 array is read as 2 x M: sources
     above targets), or a scipy sparse adjacency. Edges are symmetrised; duplicates (the largest weight wins, so
-    repeating a line changes nothing) and self-loops are removed, with their counts in the log. ``num_nodes`` defaults
-    to the size of an adjacency, else to the rows of ``features``, else to the largest index + 1.
+    repeating a line changes nothing), self-loops and edges of weight 0 are removed, with their counts in the log.
+    ``num_nodes`` defaults to the size of an adjacency, else to the rows of ``features``, else to the largest index + 1.
 
     >>> build_graph([[0, 1, 1], [1, 2, 2]], num_nodes=4)
     Graph(graph: 4 nodes, 2 undirected edges, 0 no features, 0 classes)
@@ -292,10 +292,11 @@ def _symmetric_csr(
     source: NDArray[Any], target: NDArray[Any], weight: NDArray[np.float32] | None, count: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32] | None]:
     loops = source == target
-    if loops.any():
-        log.info("removed %d self-loops", int(loops.sum()))
-        source, target = source[~loops], target[~loops]
-        weight = None if weight is None else weight[~loops]
+    removed = loops if weight is None else loops | (weight == 0)
+    if removed.any():
+        report_removed(int(loops.sum()), int(removed.sum() - loops.sum()))
+        source, target = source[~removed], target[~removed]
+        weight = None if weight is None else weight[~removed]
     low, high = np.minimum(source, target).astype(np.int64), np.maximum(source, target).astype(np.int64)
     pair = low * count + high
     if weight is None:
@@ -318,6 +319,13 @@ def _symmetric_csr(
         matrix.indices.astype(np.int32),
         None if unit else matrix.data.astype(np.float32),
     )
+
+
+def report_removed(loops: int, empty: int) -> None:
+    """Count in the log the lines that are no edges."""
+    for count, kind in ((loops, "self-loops"), (empty, "edges of weight 0")):
+        if count:
+            log.info("removed %d %s", count, kind)
 
 
 def sorted_unique(values: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -22,7 +22,7 @@ from spikegcl.blocks import ON_BAD, BadRows, TableFile
 from spikegcl.csr_files import write_adjacency, write_features_as_csr, write_without
 from spikegcl.errors import ConfigError, GraphError, ReadError
 from spikegcl.feature_files import open_features
-from spikegcl.graph import PARTS, SPARSE_BELOW, are_class_numbers, encode_labels
+from spikegcl.graph import PARTS, SPARSE_BELOW, are_class_numbers, encode_labels, report_removed
 from spikegcl.prepared import ArrayFile, TextFile, new_prepared, write_manifest
 from spikegcl.readers import ID, PART_OF, SOURCE, TARGET, read_labels, read_split, warn_of_missing
 from spikegcl.staging import Staged
@@ -250,9 +250,11 @@ class _Preparation:
     def write_edges(self, count: int, weighted: bool) -> None:
         """Sort both directions of every edge and write the adjacency."""
         self.report("sorting edges", None)
-        (lines,) = self._one("SELECT count(*) FROM links WHERE source IS NOT NULL AND target IS NOT NULL")
-        weight = ", weight" if weighted else ""
-        usable = "FROM links WHERE source <> target"  # not where one of them is unknown
+        weight, present = (", weight", "weight > 0") if weighted else ("", "true")
+        usable = f"FROM links WHERE source <> target AND {present}"  # not where one of them is unknown
+        (lines,) = self._one(f"SELECT count(*) {usable}")
+        counts = "count(*) FILTER (source = target), count(*) FILTER (source <> target)"
+        report_removed(*self._one(f"SELECT {counts} FROM links WHERE source = target OR NOT {present}"))
         query = (
             f"SELECT (source << 32) | target AS pair{weight} {usable} "
             f"UNION ALL SELECT (target << 32) | source{weight} {usable} ORDER BY pair"
