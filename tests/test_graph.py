@@ -382,6 +382,10 @@ def test_repr_counts():
     assert text == "Graph(t: 3 nodes, 3 undirected edges, 2 dense features, 2 classes)"
 
 
+def test_repr_says_weighted_where_weights_differ_from_one():
+    assert "3 undirected weighted edges" in repr(build_graph(TRIANGLE, weights=[1, 1, 2]))
+
+
 node = st.integers(0, 9)
 weighted_edges = st.lists(st.tuples(node, node, st.sampled_from([0.5, 1.0, 2.0])), min_size=1, max_size=30)
 

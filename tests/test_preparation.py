@@ -139,6 +139,13 @@ def test_lines_that_are_no_edges_are_counted(put, tmp_path, block_bytes, caplog)
         assert count in caplog.text
 
 
+def test_columns_of_weights_are_named(put, tmp_path, block_bytes, caplog):
+    paths = [put("a.csv", "source,target,year\n0,1,1998\n1,2,2004\n"), put("b.csv", "source,target,hour\n2,3,7\n")]
+    prepare_graph(paths, tmp_path / "g")
+    assert "a.csv: column 'year' is read as edge weight (1998 to 2004)" in caplog.text
+    assert "b.csv: column 'hour' is read as edge weight (7 to 7)" in caplog.text
+
+
 def test_files_that_do_not_fit_together(put, tmp_path):
     edges, weighted = put("e.csv", "0,1\n"), put("w.csv", "0,1,2\n")
     with pytest.raises(ReadError, match=r"w\.csv has 3 columns and .*e\.csv 2; give weights in all or in none"):

@@ -77,6 +77,25 @@ def test_bad_edge_list(put, text, message):
         read_graph(put("e.csv", text))
 
 
+@pytest.mark.parametrize(
+    ("text", "level", "message"),
+    [
+        ("a,b,2\nb,c,0.5\n", "INFO", "e.csv: the third column is read as edge weight (0.5 to 2)"),
+        ("value,source,target\n2,a,b\n", "INFO", "e.csv: column 'value' is read as edge weight (2 to 2)"),
+        ("source,target,Weight\na,b,2\n", "INFO", "e.csv: column 'Weight' is read as edge weight (2 to 2)"),
+        (
+            "source,target,year\na,b,1998\nb,c,2004\n",
+            "WARNING",
+            "'year' is read as edge weight (1998 to 2004); drop the column if it is no weight, else name it weight",
+        ),
+    ],
+)
+def test_column_of_weights_is_named(put, text, level, message, caplog):
+    caplog.set_level("INFO", "spikegcl")
+    read_graph(put("e.csv", text))
+    assert [record.levelname for record in caplog.records if message in record.getMessage()] == [level]
+
+
 # Features
 
 

@@ -169,7 +169,8 @@ class Graph:
 
     def __repr__(self) -> str:
         kind = "no" if self.features is None else "sparse" if self.is_sparse else "dense"
-        sizes = f"{self.num_nodes} nodes, {self.num_edges // 2} undirected edges, {self.num_features} {kind} features"
+        links = f"{self.num_edges // 2} undirected {'edges' if self.weights is None else 'weighted edges'}"
+        sizes = f"{self.num_nodes} nodes, {links}, {self.num_features} {kind} features"
         return f"Graph({self.name}: {sizes}, {self.num_classes} classes)"
 
 

@@ -24,7 +24,7 @@ from spikegcl.errors import ConfigError, GraphError, ReadError
 from spikegcl.feature_files import open_features
 from spikegcl.graph import PARTS, SPARSE_BELOW, are_class_numbers, encode_labels, report_removed
 from spikegcl.prepared import ArrayFile, TextFile, new_prepared, write_manifest
-from spikegcl.readers import ID, PART_OF, SOURCE, TARGET, read_labels, read_split, warn_of_missing
+from spikegcl.readers import ID, PART_OF, SOURCE, TARGET, read_labels, read_split, report_weights, warn_of_missing
 from spikegcl.staging import Staged
 from spikegcl.tables import TABLES, as_text, check_path
 
@@ -164,7 +164,7 @@ class _Preparation:
 
     def read_edges(self, paths: list[Path]) -> Staged:
         files = [TableFile(check_path(path, TABLES)[0], (SOURCE, TARGET), True) for path in paths]
-        widths = [file.names()[1] for file in files]
+        names, widths = zip(*(file.names() for file in files))
         for path, width in zip(paths, widths):
             if width > 3:
                 raise ReadError(f"{path}: {width} columns; keep source, target and at most one weight")
@@ -189,6 +189,10 @@ class _Preparation:
                     block = block.keep(usable)
                 links.insert(block.columns, block.places)
         self.bad.settle()
+        if widths[0] == 3:
+            ranges = "SELECT file, min(weight), max(weight) FROM edges GROUP BY file ORDER BY file"
+            for number, low, high in self.database.execute(ranges).fetchall():
+                report_weights(paths[number], names[number], low, high)
         return links
 
     def number_nodes_by_id(self, links: Staged) -> None:

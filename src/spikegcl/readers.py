@@ -32,6 +32,7 @@ MISSING = {"NA", "N/A", "NaN", "nan", "null", "NULL", "None"}  # no label, as ot
 _ARRAYS = (".npy", ".npz")
 SOURCE = frozenset({"source", "src", "from", "u", "node1", "node_1", "id1", "id_1", "head"})
 TARGET = frozenset({"target", "dst", "dest", "to", "v", "node2", "node_2", "id2", "id_2", "tail"})
+WEIGHT = frozenset({"weight", "weights", "w", "value"})
 ID = frozenset({"id", "node", "node_id", "nodeid"})
 PART_OF = {"train": 0, "0": 0, "val": 1, "valid": 1, "validation": 1, "1": 1, "test": 2, "2": 2, "": -1, "-1": -1}
 
@@ -47,8 +48,8 @@ def read_graph(
     """Read a graph of N nodes from an edge list and, if given, features, labels and a split.
 
     ============  ====================================================================================================
-    ``edges``     table of M rows: source id, target id and optionally a weight; or a folder that ``spikegcl prepare``
-                  made, which has its features with it and is mapped, not read
+    ``edges``     table of M rows: source id, target id and optionally a weight, whatever the third column is called;
+                  or a folder that ``spikegcl prepare`` made, which has its features with it and is mapped, not read
     ``features``  table keyed by id (the column named id, node or node_id, else the first) with d numeric columns, or
                   with ids only; or by row: ``.npy`` (N x d) or scipy ``.npz`` (sparse, N x d) with node ids 0..N-1
     ``labels``    table of id, label; or ``.npy`` with N labels in node order. Nodes left out are unlabelled (-1)
@@ -189,7 +190,19 @@ def _read_edges(path: str | Path) -> Table:
         bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
         if len(bad):
             raise ReadError(f"{table.where(int(bad[0]))}: weight {weights[bad[0]]} must be finite and not negative")
+        if len(weights):
+            report_weights(path, table.names, weights.min(), weights.max())
     return table
+
+
+def report_weights(path: str | Path, names: list[str] | None, low: float, high: float) -> None:
+    """Say what an edge list has as weights; warn if the name of their column says that they are something else."""
+    column = f"column {names[2]!r}" if names else "the third column"
+    text = f"{path}: {column} is read as edge weight ({low:g} to {high:g})"
+    if names and names[2].strip().lower() not in WEIGHT:
+        log.warning("%s; drop the column if it is no weight, else name it weight", text)
+    else:
+        log.info(text)
 
 
 def _warn_of_header(table: Table) -> None:
