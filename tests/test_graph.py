@@ -288,6 +288,18 @@ def test_split_is_sorted_disjoint_and_hashed():
         Split([0, 0], [1], [])
 
 
+@pytest.mark.parametrize("kind", [list, np.array, torch.tensor])
+def test_a_split_takes_masks(kind):
+    masks = [[False, True, False, True], [True, False, False, False], [False, False, True, False]]
+    assert Split(*map(kind, masks)).hash == Split([1, 3], [0], [2]).hash
+
+
+@pytest.mark.parametrize("part", [np.ones((3, 2), bool), np.arange(4).reshape(2, 2), 3])
+def test_part_of_a_split_has_one_dimension(part):
+    with pytest.raises(LabelError, match="the val part has shape"):
+        Split([], part, [])
+
+
 @pytest.mark.parametrize(
     ("split", "part", "bad"),
     [

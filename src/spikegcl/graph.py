@@ -30,7 +30,7 @@ UNUSED_CLASSES = 64  # integer labels are class numbers unless they leave so man
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Disjoint node indices for training, validation and test, each int64 and ascending."""
+    """Disjoint node indices for training, validation and test, each int64 and ascending; masks become indices."""
 
     train: NDArray[np.int64]
     val: NDArray[np.int64]
@@ -38,7 +38,11 @@ class Split:
 
     def __post_init__(self) -> None:
         for part in PARTS:
-            object.__setattr__(self, part, np.sort(np.asarray(getattr(self, part), dtype=np.int64)))
+            nodes = np.asarray(getattr(self, part))
+            if nodes.ndim != 1:
+                raise LabelError(f"the {part} part has shape {nodes.shape}; give the indices of its nodes, or one mask")
+            nodes = np.flatnonzero(nodes) if nodes.dtype == bool else nodes
+            object.__setattr__(self, part, np.sort(np.asarray(nodes, np.int64)))
         nodes = np.concatenate([self.train, self.val, self.test])
         if len(np.unique(nodes)) != len(nodes):
             raise LabelError("the split puts some node in two parts; train, val and test must be disjoint")
