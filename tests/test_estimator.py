@@ -173,6 +173,13 @@ def test_columns_are_matched_by_name(graph):
         embedder.transform((dense[names[1:]], graph.adjacency))
 
 
+def test_columns_of_several_kinds_beside_an_adjacency(graph):
+    values = graph.features.toarray()[:, :9]
+    table = pd.DataFrame(values).assign(flag=values[:, 0] > 0)
+    codes = SpikeGCLEmbedder(**FAST).fit_transform((table, graph.adjacency))
+    assert np.array_equal(codes, SpikeGCLEmbedder(**FAST).fit_transform((table.astype(float), graph.adjacency)))
+
+
 def test_new_nodes_and_a_new_fit_on_other_columns(graph):
     old = graph.subgraph(np.arange(300))
     embedder = SpikeGCLEmbedder(**FAST).fit(old)

@@ -236,6 +236,24 @@ def test_names_of_a_table_are_kept():
     assert build_graph(TRIANGLE, table.set_axis([0, 1], axis=1)).columns is None
 
 
+def test_columns_of_a_table_may_be_of_several_kinds():
+    table = pd.DataFrame({"a": [0.5, 2, 3], "b": [True, False, True], "c": pd.array([1, 2, 3], "Int64")})
+    assert build_graph(TRIANGLE, table).features.tolist() == [[0.5, 1, 1], [2, 0, 2], [3, 1, 3]]
+
+
+@pytest.mark.parametrize(("kind", "missing"), [("Int64", pd.NA), ("boolean", None), ("Float32", np.nan)])
+def test_missing_cell_of_a_table_is_named(kind, missing):
+    table = pd.DataFrame({"a": [0.5, 2, 3], "b": pd.array([1, missing, 0], kind)})
+    with pytest.raises(FeatureError, match="row 1, column 1 is nan"):
+        build_graph(TRIANGLE, table)
+
+
+@pytest.mark.parametrize("column", [["x", "y", "z"], pd.to_datetime(["2020"] * 3), [1j, 0, 0]])
+def test_column_that_is_no_number_is_named(column):
+    with pytest.raises(FeatureError, match=r"feature column 'b' is .*; turn it into numbers or leave it out"):
+        build_graph(TRIANGLE, pd.DataFrame({"a": [0.5, 2, 3], "b": column}))
+
+
 def test_column_names():
     features = np.ones((3, 2))
     assert build_graph(TRIANGLE, features, columns=["a", "b"]).columns == ("a", "b")

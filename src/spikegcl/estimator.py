@@ -229,13 +229,8 @@ class SpikeGCLEmbedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             return X
         if isinstance(X, tuple) and len(X) == 2:
             features, adjacency = X
-            named = hasattr(features, "columns")
-            return build_graph(
-                adjacency,
-                features.to_numpy() if named else features,
-                columns=list(map(str, features.columns)) if named else None,
-                ids=_row_names(features),
-            )
+            columns = list(map(str, features.columns)) if hasattr(features, "columns") else None
+            return build_graph(adjacency, features, columns=columns, ids=_row_names(features))
         if hasattr(X, "edge_index") and hasattr(X, "num_nodes"):
             return from_pyg(X)
         if X is None or isinstance(X, str | os.PathLike) or hasattr(X, "nodes"):

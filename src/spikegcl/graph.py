@@ -341,7 +341,7 @@ def sorted_unique(values: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def check_features(features: Any, count: int) -> Any:
     """Features as float32, finite, one row per node, in the representation their density asks for."""
-    if getattr(features, "ndim", 0) != 2:
+    if len(getattr(features, "shape", ())) != 2:
         raise FeatureError(
             f"features must be a matrix with one row per node, got shape {getattr(features, 'shape', None)}"
         )
@@ -350,7 +350,7 @@ def check_features(features: Any, count: int) -> Any:
     if features.shape[1] == 0:
         raise FeatureError("features have no columns; leave them out to use structural features")
     sparse = sp.issparse(features)
-    raw = features if sparse else np.asarray(features)
+    raw = features if sparse else _as_array(features)
     if raw.dtype.kind not in "fiub":
         raise FeatureError(f"features must be numbers, got {raw.dtype}")
     # float32 and summed first: a finite float64 can be infinite there, and a repeated sparse entry is one non-zero.
@@ -375,6 +375,18 @@ def check_features(features: Any, count: int) -> Any:
     matrix.sort_indices()
     matrix.indptr, matrix.indices = matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32)
     return matrix
+
+
+def _as_array(features: Any) -> NDArray[Any]:
+    """A table of pandas as numbers, NaN where one is missing; by itself it makes objects of columns that differ."""
+    if not hasattr(features, "iloc"):
+        return np.asarray(features)
+    for name, dtype in features.dtypes.items():
+        if dtype.kind not in "fiub":
+            raise FeatureError(f"feature column {name!r} is {dtype}; turn it into numbers or leave it out")
+    with np.errstate(over="ignore"):
+        values: NDArray[Any] = features.to_numpy(np.float32, na_value=np.nan)
+    return values
 
 
 def features_of(graph: Graph) -> Any:
