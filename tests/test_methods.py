@@ -67,6 +67,13 @@ def test_labels_that_cannot_be_probed_are_noticed_before_training(community):
     assert not started
 
 
+@pytest.mark.parametrize(("part", "name"), [("val", "validation"), ("test", "test")])
+def test_a_split_that_cannot_judge_predictions_is_noticed_before_training(community, part, name):
+    split = replace(make_split(community, 0), **{part: []})
+    with pytest.raises(LabelError, match=f"no {name} nodes"):
+        run_seed(replace(community, split=split), two_epochs(find_method("gcn")), 0, method="gcn")
+
+
 def two_epochs(method: Method) -> Settings:
     return small(method, **({"epochs": 2} if hasattr(method.settings, "epochs") else {}))
 

@@ -393,7 +393,7 @@ def check_labels(labels: Any, split: Split, count: int) -> tuple[Integers, Integ
         raise LabelError(f"a probe needs one integer label per node ({count}), got {values.dtype} of {values.shape}")
     for name, nodes in (("training", split.train), ("validation", split.val), ("test", split.test)):
         if len(nodes) == 0:
-            raise LabelError(f"the split has no {name} nodes; a probe needs all three parts ({WITHOUT})")
+            raise LabelError(f"the split has no {name} nodes; judging needs all three parts ({WITHOUT})")
         if nodes[0] < 0 or nodes[-1] >= count:
             raise LabelError(f"{name} nodes run from {nodes[0]} to {nodes[-1]}, but the embedding has 0 to {count - 1}")
         if (values[nodes] < 0).any():
@@ -401,7 +401,7 @@ def check_labels(labels: Any, split: Split, count: int) -> tuple[Integers, Integ
     classes = np.unique(values[split.train]).astype(np.int64)
     if len(classes) == 1:
         raise LabelError(
-            f"all training nodes have label {classes[0]}, and a probe needs at least two classes; {WITHOUT}"
+            f"all training nodes have label {classes[0]}, and a classifier needs at least two classes; {WITHOUT}"
         )
     unseen = np.setdiff1d(values[np.concatenate([split.val, split.test])], classes)
     if len(unseen):

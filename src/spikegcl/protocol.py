@@ -67,7 +67,7 @@ def run_seed(
     method = find_method(method) if isinstance(method, str) else method
     check_device(device)
     split = None if graph.labels is None else make_split(graph, seed)
-    if split is not None and method.unsupervised:
+    if split is not None:
         check_labels(graph.labels, split, graph.num_nodes)  # now, not when the method has been trained
     fitted = method.fit(graph, settings, seed=seed, split=split, on_epoch=on_epoch, device=device)
     clock, shape = Clock(), Shape.of(graph)
