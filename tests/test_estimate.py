@@ -6,12 +6,15 @@ import json
 import time
 from dataclasses import fields
 
+import numpy as np
 import pytest
 import torch
 
 from spikegcl.config import Config
 from spikegcl.datasets import load_dataset
+from spikegcl.errors import GraphError
 from spikegcl.estimate import Machine, Work, count_bytes, count_work, estimate, probe_machine
+from spikegcl.graph import build_graph
 from spikegcl.groups import make_groups
 from spikegcl.model import SpikeGCL
 from spikegcl.objectives import Margin
@@ -119,6 +122,19 @@ def test_command(run, tmp_path):
     assert run("estimate", "digits", "--set", "nonsense=1")[0] == 1
     assert run("estimate", "digits", "--preset", "paper")[0] == 1
     assert run("estimate", "digits", "--preset", "contrastive", "--set", "layers=3", "--json")[0] == 0
+
+
+def test_one_node_is_an_error_before_the_machine_is_probed(monkeypatch):
+    monkeypatch.setattr("spikegcl.estimate.probe_machine", lambda: pytest.fail("probed"))
+    with pytest.raises(GraphError, match="the graph has one node"):
+        estimate(build_graph([], np.ones((1, 4))), Config())
+
+
+def test_command_knows_one_node_before_it_probes(run, tmp_path, monkeypatch):
+    monkeypatch.setattr("spikegcl.estimate.probe_machine", lambda **_: pytest.fail("probed"))
+    (tmp_path / "edges.csv").write_text("a,a\n")
+    code, _, err = run("estimate", "edges.csv")
+    assert (code, "the graph has one node" in err) == (1, True)
 
 
 def test_probing_leaves_the_random_numbers_of_others_alone():

@@ -105,6 +105,7 @@ class Estimate:
 
 def estimate(graph: Graph, config: Config, machine: Machine | None = None) -> Estimate:
     """Memory, time and size of training ``config`` on ``graph``; the machine is probed unless it is given."""
+    session.check_graph(graph)
     if config.parts > 1:
         raise ConfigError("estimates are of a graph in one piece; leave parts out (docs/scale.md has what they save)")
     machine = machine or probe_machine()
@@ -189,7 +190,6 @@ def count_components(graph: Graph, count: int, bits: int, *, asks: bool) -> Work
     products += 2 * closed_forms.ITERATIONS * rotated
     if not graph.is_sparse:
         products, entries = products + entries, 0.0
-    # Whether hidden edges are told is asked of features that travel shortly and far, and of a sketch of the structure.
     # Hidden edges are asked of features that travel shortly and far, and of a sketch of the structure.
     hops = components.PPR.hops + sources.SMOOTH.hops + structural.HOPS + components.FAR.hops
     travelled = float((graph.num_edges + nodes) * (moved * components.PPR.hops + asks * sources.TRAVELLING * hops))
@@ -287,14 +287,17 @@ def count_bytes(model: SpikeGCL, graph: Graph) -> float:
 # ---------------------------------------------------------------------------------------------------------- the probe
 
 
-def probe_machine(seconds: float = PROBE_SECONDS) -> Machine:
-    """Measure this machine for about ``seconds``, plus what loading the code takes the first time."""
-    rng, generator = np.random.default_rng(0), torch.Generator().manual_seed(0)
+def probe_process() -> tuple[float, float]:
+    """``startup`` and ``resident_mb`` of a :class:`Machine`; to be asked before a graph is in memory."""
     began = time.perf_counter()
-    tiny = _random_graph(rng, 64, 32)
-    training.train(tiny, Config(steps=2, epochs=1, threshold=1e-3))
-    startup = min(time.perf_counter() - began, LOADING_SECONDS)
-    resident = psutil.Process().memory_info().rss / MB
+    training.train(_random_graph(np.random.default_rng(0), 64, 32), Config(steps=2, epochs=1, threshold=1e-3))
+    return min(time.perf_counter() - began, LOADING_SECONDS), psutil.Process().memory_info().rss / MB
+
+
+def probe_machine(seconds: float = PROBE_SECONDS, process: tuple[float, float] | None = None) -> Machine:
+    """Measure this machine for about ``seconds``, and first the process, unless :func:`probe_process` did."""
+    startup, resident = process or probe_process()
+    rng, generator = np.random.default_rng(0), torch.Generator().manual_seed(0)
     share = seconds / 10
 
     near, far = _random_graph(rng, SMALL, 32), _random_graph(rng, LARGE, 1)
@@ -348,7 +351,7 @@ def probe_machine(seconds: float = PROBE_SECONDS) -> Machine:
         entries=_seconds(lambda: group_linear(sparse, Columns(np.arange(512)), groups, 0, 2, wide), share / 2)
         / entries,
         attended=max(attention - 3 * edges * small * CHANNELS, 0.0) / (2 * small),
-        calls=_call_seconds(tiny, share),
+        calls=_call_seconds(_random_graph(rng, 64, 32), share),
     )
     return Machine(rates, startup, resident)
 

@@ -53,9 +53,7 @@ class Session:
         start: bool = True,
         inputs: Sources | None = None,
     ) -> None:
-        features_of(graph)  # raises if there are none
-        if graph.num_nodes < 2:
-            raise GraphError("the graph has one node; codes tell nodes apart, so give at least two")
+        check_graph(graph)
         check_device(device)
         self.config = fit_to_graph(config, graph)
         if self.config.parts < world.size():
@@ -220,6 +218,13 @@ def _find_sources(
         graph, config.steps * config.channels, components=config.components,
         propagation=PROPAGATIONS.get(config.propagation), seed=seed, blocks=blocks,
     )  # fmt: skip
+
+
+def check_graph(graph: Graph) -> None:
+    """An error if there is nothing to make codes of, or nothing to tell apart."""
+    features_of(graph)
+    if graph.num_nodes < 2:
+        raise GraphError("the graph has one node; codes tell nodes apart, so give at least two")
 
 
 def check_device(device: torch.device | str) -> None:

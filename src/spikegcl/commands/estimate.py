@@ -36,17 +36,20 @@ def estimate(
     import psutil
 
     from spikegcl.config import preset as find_preset
-    from spikegcl.estimate import MB, probe_machine
+    from spikegcl.estimate import MB, probe_machine, probe_process
     from spikegcl.estimate import estimate as estimate_training
+    from spikegcl.session import check_graph
 
-    # Settings are checked and the machine is probed before the graph is in memory, so that the size of the process
-    # then is that of the libraries alone.
+    # Settings are checked and the process is measured before the graph is in memory: its size then is that of the
+    # libraries alone. The probe, which takes seconds, waits until the graph is known to be one.
     pairs = [*(settings or []), *([] if bits is None else [f"bits={bits}"])]
     with contextlib.suppress(PresetMissingError):  # it may know the graph by the name it gets when it is read
         with_settings(find_preset(preset, graph), pairs)
-    machine = probe_machine()
+    process = probe_process()
     loaded, _ = load(graph, features, None, None, data_root)
-    expected = estimate_training(loaded, with_settings(find_preset(preset, loaded.name), pairs), machine)
+    config = with_settings(find_preset(preset, loaded.name), pairs)
+    check_graph(loaded)
+    expected = estimate_training(loaded, config, probe_machine(process=process))
     available = psutil.virtual_memory().available / MB
     document = {**asdict(expected), "seconds_total": expected.seconds_total, "available_mb": available}
     if json_:
