@@ -298,6 +298,23 @@ def test_integer_labels_are_the_classes_that_reading_finds(tmp_path, labels):
     assert prepared.classes == read.classes
 
 
+def test_a_header_is_named_once(put, tmp_path, block_bytes, caplog):
+    caplog.set_level("INFO", "spikegcl")
+    features = put("f.csv", "id,h\na,1\nb,2\n")
+    prepare_graph([put("e.csv", "source,target\na,b\n")], tmp_path / "g", features=[features])
+    assert caplog.text.count("e.csv: the first line (source, target) is read as a header") == 1
+    assert caplog.text.count("f.csv: the first line (id, h) is read as a header") == 1
+
+
+@pytest.mark.parametrize("name", ["x.csv", "x.parquet"])
+def test_an_ignored_column_is_named_once(put, tmp_path, block_bytes, name, caplog):
+    caplog.set_level("INFO", "spikegcl")
+    table = {"": [0, 1], "id": ["a", "b"], "h": [1.0, 2.0]}
+    features = put(name, ",id,h\n0,a,1\n1,b,2\n" if name == "x.csv" else pd.DataFrame(table))
+    prepare_graph([put("e.csv", "a,b\n")], tmp_path / "g", features=[features])
+    assert caplog.text.count("ignored 1 column") == 1
+
+
 def test_comments_are_counted_once(put, tmp_path, block_bytes, caplog):
     caplog.set_level("INFO", "spikegcl")
     prepare_graph([put("e.csv", "# one\na,b\n# two\nb,c\n")], tmp_path / "g")

@@ -27,6 +27,7 @@ from spikegcl.tables import (
     count_comments,
     line_number,
     report_comments,
+    report_ignored,
     text_layout,
 )
 
@@ -133,6 +134,7 @@ class TableFile:
 
     def _parquet_blocks(self) -> Iterator[tuple[Block, float]]:
         file, names, order = self._parquet()
+        report_ignored(self.path, len(names), order)
         first, total = 0, max(1, file.metadata.num_rows)
         size = max(1024, min(1 << 20, BLOCK_BYTES // (8 * len(order))))
         for batch in file.iter_batches(size, columns=[names[i] for i in order], use_threads=False):
@@ -155,6 +157,8 @@ class TableFile:
             if layout is None:
                 found = text_layout(self.path, data, self.keys, self.numbers)
                 layout, clean = found or (None, data)
+                if layout is not None:
+                    layout.report(self.path)
             else:
                 clean = layout.clean(data)
             done += len(data)

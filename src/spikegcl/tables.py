@@ -89,6 +89,11 @@ class Layout:
     def ordered_names(self) -> list[str] | None:
         return self.names and [self.names[i] for i in self.order]
 
+    def report(self, path: Path) -> None:
+        if self.names is not None:
+            log.info("%s: the first line (%s) is read as a header", path, ", ".join(self.names[:5]))
+        report_ignored(path, self.width, self.order)
+
     def clean(self, data: bytes) -> bytes:
         """``data`` without comments, and with single blanks where these separate; every line keeps its number."""
         data = _without_comments(data)
@@ -143,7 +148,6 @@ def text_layout(path: Path, data: bytes, keys: Sequence[frozenset[str]], numbers
     rows = [_cells(line[0], delimiter) for line in lines]
     names = [cell.strip(" \t") for cell in rows[0]] if _is_header(rows, keys) else None
     if names is not None:
-        log.info("%s: the first line (%s) is read as a header", path, ", ".join(names[:5]))
         data = data[: lines[0].start()] + data[lines[0].end() :]
     order = arrange(path, names, len(rows[0]), keys)
     return Layout(delimiter, names, len(rows[0]), order, sorted(order[len(keys) :] if numbers else ())), data
@@ -172,6 +176,7 @@ def _read_text(path: Path, keys: Sequence[frozenset[str]], numbers: bool) -> Tab
     if found is None:
         raise ReadError(f"{path} is empty; it needs at least one line that is not a comment")
     layout, data = found
+    layout.report(path)
     try:
         columns = layout.parse(data)
     except pa.ArrowInvalid as error:
@@ -194,6 +199,7 @@ def _read_parquet(path: Path, keys: Sequence[frozenset[str]], numbers: bool) -> 
         raise ReadError(f"{path} is not a readable Parquet file: {error}") from error
     names: list[str] = table.column_names
     order = arrange(path, names, len(names), keys)
+    report_ignored(path, len(names), order)
     columns = []
     for rank, column in enumerate(table.column(i) for i in order):
         try:
@@ -213,8 +219,6 @@ def arrange(path: Path, names: list[str] | None, width: int, keys: Sequence[froz
     if -1 in found:
         return list(range(width))
     index = {0} if 0 not in found and plain[0] in _PANDAS_INDEX else set()
-    if index:
-        log.info("%s: ignored 1 column, the unnamed first one (an index written by pandas)", path)
     return found + [i for i in range(width) if i not in index.union(found)]
 
 
@@ -228,6 +232,11 @@ def _is_header(rows: list[list[str]], keys: Sequence[frozenset[str]]) -> bool:
     ids, values = rows[-1][: len(keys)], rows[-1][len(keys) :]
     known = all(not key.isdisjoint(names) for key in keys)
     return known or any(cells and all(map(_is_number, cells)) for cells in (ids, values))
+
+
+def report_ignored(path: Path, width: int, order: list[int]) -> None:
+    if len(order) < width:
+        log.info("%s: ignored 1 column, the unnamed first one (an index written by pandas)", path)
 
 
 def distinct_ids(columns: Sequence[Any]) -> NDArray[Any]:
