@@ -388,6 +388,14 @@ def test_probe_predicts_links_of_a_run_and_says_why_not_of_a_code_file(run, file
     assert "--labels" in err
 
 
+def test_probe_speaks_of_small_classes_once_a_seed(run, trained_run, files, caplog):
+    nodes = files[0].ids.tolist()
+    rows = "".join(f"{node},{'rare' if place < 2 else 'ab'[place % 2]}\n" for place, node in enumerate(nodes))
+    Path("y.csv").write_text(f"id,label\n{rows}")
+    assert run("probe", trained_run, "--labels", "y.csv", "--tasks", "linear,knn", "--seeds", 2)[0] == 0
+    assert caplog.text.count("1 classes have fewer than three labelled nodes") == 2
+
+
 def test_probe_uses_the_given_split_with_the_labels_of_the_run(run, trained_run, files):
     graph, paths = files
     parts = np.array(["train", "val", "test"])[np.arange(300) % 3]

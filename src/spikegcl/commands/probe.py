@@ -76,19 +76,17 @@ def probe(
     results: dict[str, Any] = {}
     if by_labels:
         judged = _with_labels(graph, codes, labels, split)
-        if split is None and not {"linear", "knn"}.isdisjoint(by_labels):
-            if labels is not None and opened is not None:
-                judged = replace(judged, split=_own_split(opened, codes, data_root))
-            drawn = "drawn by the seed, a tenth of every class to train, a tenth to choose; --split takes another"
-            log.info("split: %s", drawn if judged.split is None else "the run's own")
+        if split is None and labels is not None and opened is not None:
+            judged = replace(judged, split=_own_split(opened, codes, data_root))
         if "retrieval" in by_labels and len(chosen) > 1 and (reason := _too_few(judged)):
             log.warning("retrieval skipped: %s", reason)
             by_labels.remove("retrieval")
             results["retrieval"] = {"skipped": reason}
-        results |= _judge(codes.packed, codes.bits, judged, by_labels, probe, range(seeds))
+        splits = _splits(judged, by_labels, range(seeds))
+        results |= _judge(codes.packed, codes.bits, judged, by_labels, probe, splits)
         below_it = _floors(opened, graph, codes.bits, data_root) if floors and opened and by_labels else {}
         for floor, packed in below_it.items():
-            below = _judge(packed, codes.bits, judged, by_labels, probe, range(seeds))
+            below = _judge(packed, codes.bits, judged, by_labels, probe, splits)
             for task in by_labels:
                 results[task].setdefault("floors", {})[floor] = below[task]
     if "linear" in results:
@@ -189,21 +187,31 @@ def _floors(run: Run, graph: Graph | None, bits: int, data_root: Path | None) ->
         return floors.below(graph, run.given, bits, run.seed)
 
 
-def _judge(packed: Packed, bits: int, judged: Graph, tasks: Sequence[str], probe: str, seeds: range) -> dict[str, Any]:
-    """Results by task, over the seeds: of the split for classifiers, of the starts or the sample for the others."""
+def _splits(judged: Graph, tasks: Sequence[str], seeds: range) -> dict[int, Split | None]:
+    """The split of every seed, if some task needs one; made once, for what it has to say about small classes."""
     from spikegcl.datasets import make_split
+
+    if {"linear", "knn"}.isdisjoint(tasks):
+        return dict.fromkeys(seeds)
+    drawn = "drawn by the seed, a tenth of every class to train, a tenth to choose; --split takes another"
+    log.info("split: %s", drawn if judged.split is None else "as given, or the run's own")
+    return {seed: make_split(judged, seed) for seed in seeds}
+
+
+def _judge(
+    packed: Packed, bits: int, judged: Graph, tasks: Sequence[str], probe: str, splits: dict[int, Split | None]
+) -> dict[str, Any]:
+    """Results by task, over the seeds: of the split for classifiers, of the starts or the sample for the others."""
     from spikegcl.probes import REPEATS, linear_probe, majority_accuracy
     from spikegcl.tasks import clustering, knn_probe, retrieval
 
     rows: dict[str, list[dict[str, Any]]] = {task: [] for task in tasks}
-    for seed in seeds:
-        if "linear" in rows or "knn" in rows:
-            split = make_split(judged, seed)
-        if "linear" in rows:
+    for seed, split in splits.items():
+        if "linear" in rows and split is not None:
             fitted = linear_probe(packed, judged.labels, split, kind=probe, bits=bits, seed=seed, repeats=REPEATS)
             accuracy = {"test_accuracy": fitted.test_accuracy, "val_accuracy": fitted.val_accuracy}
             rows["linear"].append({**accuracy, "chance": majority_accuracy(judged.labels, split)})
-        if "knn" in rows:
+        if "knn" in rows and split is not None:
             rows["knn"].append(asdict(knn_probe(packed, judged.labels, split, bits=bits)))
         if "clustering" in rows:
             rows["clustering"].append(asdict(clustering(packed, judged.labels, bits=bits, seed=seed)))
