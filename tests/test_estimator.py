@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import fnmatch
 import inspect
+import resource
 import subprocess
 import sys
 
@@ -26,7 +27,7 @@ from spikegcl.checkpoint import load_model, save_model
 from spikegcl.codes import Codes
 from spikegcl.config import Config, preset
 from spikegcl.datasets import load_dataset, make_split
-from spikegcl.errors import ConfigError, FeatureError, GraphError, LabelError, RunError
+from spikegcl.errors import ConfigError, FeatureError, GraphError, LabelError, RunError, WriteError
 from spikegcl.estimator import SpikeGCLEmbedder
 from spikegcl.foreign import to_pyg
 from spikegcl.graph import build_graph
@@ -281,6 +282,17 @@ def test_saved_embedders_come_back_whole(graph, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["embedder.safetensors"]
     model, columns = load_model(tmp_path / "embedder.safetensors")
     assert (model.bits, columns) == (64, tuple(names))
+
+
+def test_saving_on_a_full_disk_names_the_file(graph, tmp_path):
+    embedder, path = SpikeGCLEmbedder(**FAST).fit(graph), tmp_path / "embedder.safetensors"
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        with pytest.raises(WriteError, match=f"cannot write {path}: "):
+            embedder.save(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def test_models_of_run_folders_can_be_loaded_too(graph, tmp_path):

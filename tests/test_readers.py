@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spikegcl.errors import FeatureError, GraphError, LabelError, ReadError
+from spikegcl.errors import FeatureError, GraphError, LabelError, ReadError, WriteError
 from spikegcl.graph import Graph, Split, build_graph
 from spikegcl.readers import read_graph, read_labels, read_split, write_graph
 
@@ -417,8 +417,18 @@ def test_ids_that_csv_cannot_hold_are_refused(bad, tmp_path):
 
 
 def test_writing_where_a_file_is(put):
-    with pytest.raises(ReadError, match="cannot be created"):
+    with pytest.raises(WriteError, match=r"cannot write .*edges\.csv: .*file is not a folder"):
         write_graph(build_graph([[0], [1]]), put("file", "x"))
+
+
+@pytest.mark.parametrize(
+    ("name", "features"),
+    [("edges.csv", np.ones((2, 1))), ("features.csv", np.ones((2, 1))), ("features.npz", np.eye(2, 9))],
+)
+def test_writing_where_a_folder_is(tmp_path, name, features):
+    (tmp_path / name).mkdir()
+    with pytest.raises(WriteError, match=f"cannot write {tmp_path / name}: Is a directory"):
+        write_graph(build_graph([[0], [1]], features), tmp_path)
 
 
 def test_files_are_what_other_programs_expect(tmp_path):

@@ -200,6 +200,13 @@ def test_damaged_index_folders_are_refused(tmp_path):
         Index.build(codes).save(tmp_path / "thesis")
 
 
+@pytest.mark.parametrize("name", ["file/index", "file/deep/index"])
+def test_an_index_below_a_file_cannot_be_written(tmp_path, name):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(WriteError, match=f"cannot write {tmp_path / name}"):
+        Index.build(sample()).save(tmp_path / name)
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [

@@ -37,8 +37,11 @@ def model_hash(model: SpikeGCL) -> str:
     return digest.hexdigest()[:12]
 
 
-def save_model(model: SpikeGCL, path: Path, columns: tuple[str, ...] | None = None) -> None:
-    """Write weights, statistics, groups and settings. ``columns`` are the names of the feature columns, if any."""
+def save_model(model: SpikeGCL, path: Path, columns: tuple[str, ...] | None = None, **beside: str) -> None:
+    """Write weights, statistics, groups and settings. ``columns`` are the names of the feature columns, if any.
+
+    What else the file is to hold as metadata is given as ``beside``.
+    """
     from safetensors.torch import save
 
     meta = {
@@ -49,7 +52,7 @@ def save_model(model: SpikeGCL, path: Path, columns: tuple[str, ...] | None = No
         "inputs": None if model.inputs is None else model.inputs.constants(),
     }
     with written_atomically(path) as temporary:  # a single key: safetensors writes several in any order
-        temporary.write_bytes(save(_tensors(model), {"spikegcl": json.dumps(meta)}))
+        temporary.write_bytes(save(_tensors(model), {"spikegcl": json.dumps(meta), **beside}))
 
 
 def load_model(path: Path) -> tuple[SpikeGCL, tuple[str, ...] | None]:

@@ -18,7 +18,6 @@ from spikegcl.config import Config
 from spikegcl.config import preset as find_preset
 from spikegcl.datasets import make_split
 from spikegcl.errors import ConfigError, GraphError
-from spikegcl.files import written_atomically
 from spikegcl.foreign import from_pyg
 from spikegcl.graph import Graph, build_graph
 from spikegcl.runs import make_codes
@@ -195,15 +194,8 @@ class SpikeGCLEmbedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write model, settings and parameters as one safetensors file (atomically, no pickle)."""
-        from safetensors import safe_open
-        from safetensors.torch import save
-
         check_is_fitted(self, "model_")
-        with written_atomically(Path(path)) as temporary:
-            save_model(self.model_, temporary, self._columns())
-            with safe_open(str(temporary), "pt") as file:
-                meta, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            temporary.write_bytes(save(tensors, {**meta, "estimator": json.dumps(self.get_params(), default=_json)}))
+        save_model(self.model_, Path(path), self._columns(), estimator=json.dumps(self.get_params(), default=_json))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:

@@ -15,25 +15,36 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Make a WriteError that names ``path`` of whatever goes wrong with files in the block."""
+    try:
+        yield
+    except FileExistsError as error:
+        raise WriteError(f"cannot write {path}: {error.filename} is not a folder") from error
+    except OSError as error:
+        if isinstance(error, SpikeGCLError):
+            raise
+        reason = os.strerror(error.errno) if error.errno else error  # Arrow's own words name the temporary file
+        raise WriteError(f"cannot write {path}: {reason}") from error
+
+
+@contextlib.contextmanager
 def written_atomically(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside ``path``; when the block ends well it is synced and renamed, else removed.
 
     Folders on the way to it are made.
     """
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        yield temporary
-        with temporary.open("rb") as written:
-            os.fsync(written.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        if isinstance(error, SpikeGCLError):
-            raise
-        raise WriteError(f"cannot write {path}: {error.strerror or error}") from error
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
+    temporary = path.parent / f".{path.name}.{secrets.token_hex(4)}"
+    with writing(path):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            yield temporary
+            with temporary.open("rb") as written:
+                os.fsync(written.fileno())
+            temporary.replace(path)
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:

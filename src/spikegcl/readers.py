@@ -16,6 +16,7 @@ import scipy.sparse as sp
 from pyarrow import csv as arrow_csv
 
 from spikegcl.errors import FeatureError, GraphError, LabelError, ReadError
+from spikegcl.files import written_atomically
 from spikegcl.graph import PARTS, Graph, Split, build_graph
 from spikegcl.prepared import is_prepared, open_prepared
 from spikegcl.tables import TABLES, Table, as_text, check_path, distinct_ids, integers_or_text, positions, read_table
@@ -148,10 +149,6 @@ def write_graph(graph: Graph, folder: str | Path) -> dict[str, Path]:
         # A cell of CSV does not bring these back.
         if isinstance(value, str) and re.search(r"^$|^[ \t]|[ \t]$|[\r\n\ud800-\udfff]", value):
             raise GraphError(f"{value!r} cannot be written to CSV (empty, blank at an end or line break); rename it")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ReadError(f"{folder} cannot be created: {error}; choose another folder") from error
     source = np.repeat(np.arange(graph.num_nodes), graph.degrees)
     once = source < graph.indices
     links = {"source": graph.ids[source[once]], "target": graph.ids[graph.indices[once]]}
@@ -295,23 +292,31 @@ def _load(path: Path) -> Any:
 def _write_csv(path: Path, columns: dict[str, NDArray[Any]]) -> Path:
     # Arrow quotes every string, so that an id "#1" is not taken for a comment.
     table = {name: pa.array(cells, pa.string() if cells.dtype == object else None) for name, cells in columns.items()}
-    arrow_csv.write_csv(pa.table(table), path)
+    with written_atomically(path) as temporary, temporary.open("wb") as file:
+        arrow_csv.write_csv(pa.table(table), file)
     return path
 
 
 def _write_features(folder: Path, graph: Graph) -> Path:
     if graph.is_sparse and graph.columns is None and np.array_equal(graph.ids, np.arange(graph.num_nodes)):
-        sp.save_npz(folder / "features.npz", graph.features)
-        return folder / "features.npz"
+        path = folder / "features.npz"
+        with written_atomically(path) as temporary, temporary.open("wb") as file:
+            sp.save_npz(file, graph.features)
+        return path
     kind = pa.string() if graph.ids.dtype == object else pa.int64()
     names = graph.columns or [str(i) for i in range(graph.num_features)]
     schema = pa.schema([("id", kind), *((name, pa.float32()) for name in names)])
     features: Any = np.zeros((graph.num_nodes, 0)) if graph.features is None else graph.features
     # In blocks, so that sparse features are never dense all at once.
     step = max(1, (1 << 24) // max(1, graph.num_features))
-    with arrow_csv.CSVWriter(folder / "features.csv", schema) as writer:
+    path = folder / "features.csv"
+    with (
+        written_atomically(path) as temporary,
+        temporary.open("wb") as file,
+        arrow_csv.CSVWriter(file, schema) as writer,
+    ):
         for rows in (slice(start, start + step) for start in range(0, graph.num_nodes, step)):
             block = features[rows].toarray() if graph.is_sparse else features[rows]
             arrays = [pa.array(graph.ids[rows], kind), *map(pa.array, block.T)]
             writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
-    return folder / "features.csv"
+    return path

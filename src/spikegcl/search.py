@@ -20,7 +20,7 @@ import numpy as np
 from spikegcl import bits
 from spikegcl.codes import Codes, open_codes
 from spikegcl.errors import CodesError
-from spikegcl.files import write_text, written_atomically
+from spikegcl.files import write_text, writing, written_atomically
 
 if TYPE_CHECKING:
     import os
@@ -186,10 +186,11 @@ class Index(Searcher):
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write a folder: codes.arrow, index.faiss (not for ``flat``), and index.json, last, which ties them."""
         folder = Path(folder)
-        if folder.exists() and not (folder / "index.json").is_file() and (folder.is_file() or any(folder.iterdir())):
-            raise CodesError(f"{folder} exists already and is not an index folder; choose another name")
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "index.json").unlink(missing_ok=True)
+        with writing(folder):
+            known = not folder.exists() or (folder / "index.json").is_file()
+            if not known and (folder.is_file() or any(folder.iterdir())):
+                raise CodesError(f"{folder} exists already and is not an index folder; choose another name")
+            (folder / "index.json").unlink(missing_ok=True)
         self.codes.save(folder / "codes.arrow")
         about = {"format": FORMAT, "version": VERSION, "kind": self.kind, "codes": self.codes.checksum, "index": None}
         if self.structure is not None:
