@@ -542,7 +542,7 @@ def test_a_frontier_is_drawn_from_codes_floors_and_signed_floats(rows):
     assert figure.name == "frontier-cora"
     assert [list(line) for line in gain.lines] == [
         ["cora", "+15.0 (untrained, 1)", ""],
-        ["mean", "+15.0 (1)", ""],
+        ["mean", "+15.0", ""],
     ]
 
 

@@ -157,10 +157,10 @@ def _gain_table(gains: list[dict[str, Any]], widths: Sequence[int]) -> list[Tabl
         for dataset in dict.fromkeys(record["dataset"] for record in gains)
     ]
     means = [[record["gain"] for record in gains if record["bits"] == bits] for bits in widths]
-    lines.append(["mean", *(f"{_mean(found):+.1f} ({len(found)})" if found else "" for found in means)])
+    lines.append(["mean", *(f"{_mean(found):+.1f}" if len(found) == len(lines) else "" for found in means)])
     notes = [
-        "Points ahead of the floor that comes closest (which, seeds that both have), and their mean (over so many "
-        "graphs). Without ppr-itq it is an easy one.",
+        "Points ahead of the floor that comes closest (which, seeds that both have), and their mean where all graphs "
+        "have it. Without ppr-itq it is an easy one.",
     ]
     columns = ["dataset", *(f"{bits} bits" for bits in widths)]
     return [Table("frontier-gain", "Compact against the best floor with as many bits", columns, lines, gains, notes)]
