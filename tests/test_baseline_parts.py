@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from spikegcl import noise
-from spikegcl.baselines.attention import Edges, attend
+from spikegcl.baselines.attention import attend
 from spikegcl.baselines.common import Convolution, Validated, initialise, train_loop
 from spikegcl.baselines.dgi import DGI, DGISettings
 from spikegcl.baselines.gat import GAT, GATSettings
@@ -170,16 +170,16 @@ def attention_by_hand(graph, x, receiver, sender):
 @given(graphs(), st.booleans())
 def test_attention_and_its_gradient_are_those_of_the_formula(graph, plain):
     rng = noise.generator(0)
-    edges = Edges(make_operator(graph, "sum"))
+    operator = make_operator(graph, "sum")
     slope = torch.randn(graph.num_nodes, 6, generator=rng)
     given = [torch.randn(graph.num_nodes, width, generator=rng, requires_grad=True) for width in (6, 3, 3)]
     expected = attention_by_hand(graph, *given)
     wanted = torch.autograd.grad(expected, given, slope)
     if plain:
         with plain_torch():
-            found = attend(edges, *given)
+            found = attend(operator, *given)
     else:
-        found = attend(edges, *given)
+        found = attend(operator, *given)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
     for one, other in zip(torch.autograd.grad(found, given, slope), wanted, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
@@ -189,12 +189,12 @@ def test_attention_and_its_gradient_are_those_of_the_formula(graph, plain):
 @given(graphs(), st.integers(0, 100))
 def test_dropped_attention_is_the_same_on_every_device(graph, key):
     rng = noise.generator(key)
-    edges = Edges(make_operator(graph, "sum"))
+    operator = make_operator(graph, "sum")
     slope = torch.randn(graph.num_nodes, 6, generator=rng)
     given = [torch.randn(graph.num_nodes, width, generator=rng, requires_grad=True) for width in (6, 3, 3)]
-    fast = attend(edges, *given, 0.5, key)
+    fast = attend(operator, *given, 0.5, key)
     with plain_torch():
-        slow = attend(edges, *given, 0.5, key)
+        slow = attend(operator, *given, 0.5, key)
     torch.testing.assert_close(fast, slow, rtol=1e-4, atol=1e-5)
     for one, other in zip(
         torch.autograd.grad(fast, given, slope), torch.autograd.grad(slow, given, slope), strict=True
@@ -213,5 +213,5 @@ def test_gat_is_the_formula(graph):
         x = attention_by_hand(graph, z, (heads * layer.receiver).sum(2), (heads * layer.sender).sum(2))
         x = (x.view_as(heads).mean(1) if layer.average else x) + layer.bias
         x = x if layer.average else torch.nn.functional.elu(x)
-    found = model(Edges(make_operator(graph, "sum")), make_inputs(graph))
+    found = model(make_operator(graph, "sum"), make_inputs(graph))
     torch.testing.assert_close(found, x, rtol=1e-4, atol=1e-5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
 from contextlib import nullcontext
 
 import numpy as np
@@ -15,6 +16,7 @@ from reference import dense_currents, dense_features, dense_operator
 from spikegcl import build_graph, neurons
 from spikegcl.augment import clean_view, corrupt
 from spikegcl.config import Config
+from spikegcl.datasets import load_dataset
 from spikegcl.features import Columns, Features, block_linear, group_linear
 from spikegcl.fused import score_spikes
 from spikegcl.groups import make_groups
@@ -162,8 +164,6 @@ def test_wide_product_is_narrow_products(graph, kind, width):
 
 
 def test_dropped_edges_are_dropped_in_both_directions_at_the_requested_rate():
-    from spikegcl.datasets import load_dataset
-
     operator = make_operator(load_dataset("digits"))
     dropped = operator.drop_edges(0.3, key=11)
     dense = torch.sparse_csr_tensor(dropped.indptr, dropped.indices.long(), dropped.weights).to_dense()
@@ -194,3 +194,18 @@ def test_columns_in_another_order_or_dropped_are_not_taken_for_all():
     for columns in (Columns(np.array([0, 1, 1, 0])), Columns(np.array([0, 1, 0, 1]), drop=0.5)):
         assert not columns.whole(2, bounds, 0)
     assert not Columns(np.arange(4)).whole(4, bounds, 0)
+
+
+def test_operators_that_lost_edges_share_the_transpose_of_their_pattern():
+    operator = make_operator(load_dataset("sbm:nodes=50,classes=2"), "sum")
+    assert operator.drop_edges(0.3, 1).drop_edges(0.3, 2).mirror is operator.mirror
+
+
+def test_a_model_keeps_nothing_of_the_graph_it_saw():
+    sizes = []
+    for nodes in (50, 100):
+        graph = load_dataset(f"sbm:nodes={nodes},classes=2,num_features=32")
+        model, groups = build(graph, encoder="gat")
+        model.embed(clean_view(make_operator(graph, "sum"), Features(graph), groups))
+        sizes.append(len(pickle.dumps(model)))
+    assert sizes[0] == sizes[1]

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from spikegcl import noise, world
 from spikegcl.features import Columns, Features, block_linear, group_linear, row_linear
 from spikegcl.fused import Affine, activate
-from spikegcl.propagate import Operator, attend, mirror_edges, propagate
+from spikegcl.propagate import Operator, attend, propagate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -171,7 +171,6 @@ class Encoder(nn.Module):
         )
         self.input_norm = Norm(len(groups.order)) if config.batch_norm else None
         self.norms = nn.ModuleList(Norm(self.channels) for _ in range(config.layers - 1) if config.batch_norm)
-        self._mirror: tuple[Operator, Tensor] | None = None
         self.seen: Seen | None = None  # where statistics are gathered; without it they move the averages at once
 
     @property
@@ -287,12 +286,10 @@ class Encoder(nn.Module):
         return self._combine(operator, parts, shifts, convolution.bias.expand(steps, -1).reshape(-1))
 
     def _attend(self, convolution: Convolution, operator: Operator, z: Tensor, shift: Tensor) -> Tensor:
-        if self._mirror is None or self._mirror[0].indices is not operator.indices:
-            self._mirror = (operator, mirror_edges(operator))
         out = []
         for part, constant in zip(z.split(self.channels, 1), shift.split(self.channels), strict=True):
             mine, other = ((part + constant)[:, None] * convolution.attention).sum(2).unbind(1)
-            out.append(attend(operator, part.contiguous(), mine, other, self._mirror[1]))
+            out.append(attend(operator, part.contiguous(), mine, other))
         return torch.cat(out, 1)
 
     def _combine(self, operator: Operator, parts: list[Tensor], shifts: list[Tensor], bias: Tensor) -> Affine:

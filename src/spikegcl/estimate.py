@@ -28,7 +28,7 @@ from spikegcl.groups import make_groups
 from spikegcl.model import CHUNK_FLOATS, SpikeGCL
 from spikegcl.neurons import Neuron
 from spikegcl.objectives import Margin
-from spikegcl.propagate import attend, make_operator, mirror_edges, propagate
+from spikegcl.propagate import attend, make_operator, propagate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -315,7 +315,6 @@ def probe_machine(seconds: float = PROBE_SECONDS, process: tuple[float, float] |
     wide = torch.randn(512, CHANNELS, generator=generator)
     neuron, tau, rest = Neuron(), torch.tensor(1.0), torch.zeros(SMALL, CHANNELS)
     head = torch.randn(CHANNELS, generator=generator)
-    mirror = mirror_edges(operator)
 
     def forward_activation() -> torch.Tensor:
         return activate(Affine(x * 1, ones, zero, zero), "elu", [1, 2], 0.5, CHANNELS)[0]
@@ -325,7 +324,7 @@ def probe_machine(seconds: float = PROBE_SECONDS, process: tuple[float, float] |
 
     def forward_attention() -> torch.Tensor:
         part = x[:, :CHANNELS].contiguous()
-        return attend(operator, part, part[:, 0], part[:, 1], mirror)
+        return attend(operator, part, part[:, 0], part[:, 1])
 
     def linear() -> None:
         block_linear(x, weight, [0, CHANNELS, 2 * CHANNELS]).backward(grad)

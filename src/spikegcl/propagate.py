@@ -7,7 +7,7 @@ that the tests hold to the same numbers: the numba kernels on the CPU, plain tor
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +58,7 @@ class Operator:
     ``values`` (2E + N or 2E) belong to P, ``values_t`` to its transpose on the same symmetric pattern.
     ``reach`` (N) is P times the all-ones vector: how much of a constant arrives at each node.
     ``cut`` says where the rows stand in a larger graph, if they were taken from one (:func:`cut_operator`).
+    ``before`` is the operator that lost edges to become this one; it has the same pattern.
     """
 
     kind: str
@@ -68,6 +69,7 @@ class Operator:
     values_t: Tensor
     reach: Tensor
     cut: Cut | None = None
+    before: Operator | None = None
 
     @property
     def num_nodes(self) -> int:
@@ -78,6 +80,16 @@ class Operator:
         """Row index of every stored edge (int64)."""
         count = torch.arange(self.num_nodes, device=self.indptr.device)
         return torch.repeat_interleave(count, self.indptr.diff())
+
+    @cached_property
+    def mirror(self) -> Tensor:
+        """For every stored edge (i, j) the position of (j, i): the transpose on a symmetric pattern (int64)."""
+        if self.before is not None:
+            return self.before.mirror
+        rows, columns, count = self.rows, self.indices.long(), self.num_nodes
+        mirror = torch.empty_like(rows)
+        mirror[torch.argsort(columns * count + rows)] = torch.argsort(rows * count + columns)
+        return mirror
 
     @cached_property
     def names(self) -> NDArray[np.int64]:
@@ -96,7 +108,8 @@ class Operator:
             names = torch.from_numpy(self.names).to(self.indices.device)
             i, j = names[self.rows], names[self.indices.long()]
             kept = (noise.keep(key, torch.minimum(i, j), torch.maximum(i, j), rate) | (i == j)).float()
-        return _normalise(self.kind, self.indptr, self.indices, self.weights * kept, self.cut, rate, key)
+        dropped = _normalise(self.kind, self.indptr, self.indices, self.weights * kept, self.cut, rate, key)
+        return replace(dropped, before=self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -260,27 +273,19 @@ def propagate(operator: Operator, x: Tensor) -> Tensor:
 
 class _WeightedSum(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, values: Tensor, x: Tensor, operator: Operator, mirror: Tensor) -> Tensor:
+    def forward(ctx: Any, values: Tensor, x: Tensor, operator: Operator) -> Tensor:
         ctx.operator = operator
-        ctx.save_for_backward(values, x, mirror)
+        ctx.save_for_backward(values, x)
         return multiply(operator.indptr, operator.indices, values, x)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        values, x, mirror = ctx.saved_tensors
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
+        values, x = ctx.saved_tensors
         pattern, grad = (ctx.operator.indptr, ctx.operator.indices), grads[0].contiguous()
-        return multiply_at(*pattern, grad, x), multiply(*pattern, values[mirror], grad), None, None
+        return multiply_at(*pattern, grad, x), multiply(*pattern, values[ctx.operator.mirror], grad), None
 
 
-def mirror_edges(operator: Operator) -> Tensor:
-    """For every stored edge (i, j) the position of (j, i): the transpose on a symmetric pattern (int64)."""
-    rows, columns, count = operator.rows, operator.indices.long(), operator.num_nodes
-    mirror = torch.empty_like(rows)
-    mirror[torch.argsort(columns * count + rows)] = torch.argsort(rows * count + columns)
-    return mirror
-
-
-def attend(operator: Operator, x: Tensor, from_self: Tensor, from_neighbour: Tensor, mirror: Tensor) -> Tensor:
+def attend(operator: Operator, x: Tensor, from_self: Tensor, from_neighbour: Tensor) -> Tensor:
     """Attention: out[i] = sum_j a_ij x[j], a_ij = softmax_j LeakyReLU(from_self[i] + from_neighbour[j]), j in N(i) + i.
 
     x is N x H, the two scores are N; edges that were dropped (weight 0) get no attention.
@@ -291,5 +296,5 @@ def attend(operator: Operator, x: Tensor, from_self: Tensor, from_neighbour: Ten
     top = torch.segment_reduce(score.detach(), "max", offsets=operator.indptr)
     weight = (score - top[rows]).exp()
     total = torch.zeros_like(top).index_add(0, rows, weight)
-    out: Tensor = _WeightedSum.apply(weight / total[rows], x, operator, mirror)  # type: ignore[no-untyped-call]
+    out: Tensor = _WeightedSum.apply(weight / total[rows], x, operator)  # type: ignore[no-untyped-call]
     return out

@@ -18,7 +18,7 @@ from numba import njit, prange
 from torch import Tensor
 
 from spikegcl.baselines.inputs import keep
-from spikegcl.propagate import fused, mirror_edges
+from spikegcl.propagate import fused
 
 if TYPE_CHECKING:
     from spikegcl.propagate import Operator
@@ -27,27 +27,15 @@ SLOPE = 0.2  # of the LeakyReLU, the authors'
 _SLOPE, _F0, _F1 = np.float32(SLOPE), np.float32(0), np.float32(1)
 
 
-class Edges:
-    """The pattern of A + I (an operator of kind ``sum``) and, for every entry (i, j), where (j, i) stands."""
-
-    def __init__(self, operator: Operator) -> None:
-        self.operator = operator
-        self.mirror = mirror_edges(operator)
-
-    @property
-    def entries(self) -> int:
-        return len(self.operator.indices)
-
-
-def attend(edges: Edges, x: Tensor, receiver: Tensor, sender: Tensor, drop: float = 0.0, key: int = 0) -> Tensor:
-    """x is N x K*F, the scores N x K; the result N x K*F."""
-    kept = keep((edges.entries, receiver.shape[1]), drop, key, x.device) if drop else None
+def attend(operator: Operator, x: Tensor, receiver: Tensor, sender: Tensor, drop: float = 0.0, key: int = 0) -> Tensor:
+    """x is N x K*F, the scores N x K; the result N x K*F. The pattern is that of an operator of kind ``sum``, A + I."""
+    kept = keep((len(operator.indices), receiver.shape[1]), drop, key, x.device) if drop else None
     if fused(x):
-        out: Tensor = _Attend.apply(x, receiver, sender, edges, kept, 1 / (1 - drop))  # type: ignore[no-untyped-call]
+        out: Tensor = _Attend.apply(x, receiver, sender, operator, kept, 1 / (1 - drop))  # type: ignore[no-untyped-call]
         return out
-    rows, columns = edges.operator.rows, edges.operator.indices.long()
+    rows, columns = operator.rows, operator.indices.long()
     score = torch.nn.functional.leaky_relu(receiver[rows] + sender[columns], SLOPE)
-    top = torch.segment_reduce(score.detach(), "max", offsets=edges.operator.indptr)
+    top = torch.segment_reduce(score.detach(), "max", offsets=operator.indptr)
     weight = (score - top[rows]).exp()
     weight = weight / torch.zeros_like(top).index_add(0, rows, weight)[rows]
     weight = weight if kept is None else weight * kept / (1 - drop)
@@ -58,33 +46,33 @@ def attend(edges: Edges, x: Tensor, receiver: Tensor, sender: Tensor, drop: floa
 class _Attend(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, receiver: Tensor, sender: Tensor, edges: Edges, kept: Tensor | None, scale: float
+        ctx: Any, x: Tensor, receiver: Tensor, sender: Tensor, operator: Operator, kept: Tensor | None, scale: float
     ) -> Tensor:
         x, receiver, sender = x.contiguous(), receiver.contiguous(), sender.contiguous()
-        share = torch.empty(edges.entries, receiver.shape[1])
+        share = torch.empty(len(operator.indices), receiver.shape[1])
         out = torch.empty_like(x)
-        ctx.edges, ctx.scale = edges, np.float32(scale)
+        ctx.operator, ctx.scale = operator, np.float32(scale)
         ctx.kept = torch.ones(0, receiver.shape[1], dtype=torch.bool) if kept is None else kept
         ctx.save_for_backward(x, receiver, sender, share)
-        _forward(*_pattern(edges), *_arrays(receiver, sender, x, ctx.kept), ctx.scale, *_arrays(share, out))
+        _forward(*_pattern(operator), *_arrays(receiver, sender, x, ctx.kept), ctx.scale, *_arrays(share, out))
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, receiver, sender, share = ctx.saved_tensors
-        grad, edges = grads[0].contiguous(), ctx.edges
+        grad, operator = grads[0].contiguous(), ctx.operator
         by_score = torch.empty_like(share)
         by_x, by_receiver, by_sender = torch.empty_like(x), torch.empty_like(receiver), torch.empty_like(sender)
-        pattern, dropped = _pattern(edges), (ctx.kept.numpy(), ctx.scale)
+        pattern, dropped = _pattern(operator), (ctx.kept.numpy(), ctx.scale)
         _backward_rows(
             *pattern, *_arrays(receiver, sender, x), *dropped, *_arrays(share, grad, by_score, by_receiver)
         )  # fmt: skip
-        _backward_columns(*pattern, edges.mirror.numpy(), *dropped, *_arrays(share, grad, by_score, by_sender, by_x))
+        _backward_columns(*pattern, operator.mirror.numpy(), *dropped, *_arrays(share, grad, by_score, by_sender, by_x))
         return by_x, by_receiver, by_sender, None, None, None
 
 
-def _pattern(edges: Edges) -> tuple[Any, ...]:
-    return edges.operator.indptr.numpy(), edges.operator.indices.numpy()
+def _pattern(operator: Operator) -> tuple[Any, ...]:
+    return operator.indptr.numpy(), operator.indices.numpy()
 
 
 def _arrays(*tensors: Tensor) -> tuple[Any, ...]:

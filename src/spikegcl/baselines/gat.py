@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from spikegcl import noise
 from spikegcl.baselines import Fitted, Method, Shape
-from spikegcl.baselines.attention import Edges, attend
+from spikegcl.baselines.attention import attend
 from spikegcl.baselines.common import fit_classifier, initialise
 from spikegcl.baselines.inputs import Inputs, dropout, make_inputs
 from spikegcl.energy import Layer, Operations
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from spikegcl.graph import Graph, Split
+    from spikegcl.propagate import Operator
     from spikegcl.training import Epoch
 
 
@@ -69,12 +70,12 @@ class Attention(nn.Module):
         self.sender = nn.Parameter(torch.empty(heads, channels))
         self.bias = nn.Parameter(torch.zeros(channels if average else heads * channels))
 
-    def forward(self, edges: Edges, x: Tensor | Inputs, rate: float, attention_rate: float, key: int) -> Tensor:
+    def forward(self, operator: Operator, x: Tensor | Inputs, rate: float, attention_rate: float, key: int) -> Tensor:
         """x has been dropped already; ``rate`` drops z."""
         z = x @ self.weight
         heads = z.view(len(z), self.heads, -1)
         scores = (heads * self.receiver).sum(2), (heads * self.sender).sum(2)
-        z = attend(edges, dropout(z, rate, noise.derive(key, "features")), *scores, attention_rate, key)
+        z = attend(operator, dropout(z, rate, noise.derive(key, "features")), *scores, attention_rate, key)
         return (z.view_as(heads).mean(1) if self.average else z) + self.bias
 
 
@@ -86,14 +87,14 @@ class GAT(nn.Module):
         self.second = Attention(settings.heads * settings.channels, settings.out_heads, classes, average=True)
         initialise(self, noise.generator(seed, "gat"))
 
-    def forward(self, edges: Edges, x: Inputs, key: int | None = None) -> Tensor:
+    def forward(self, operator: Operator, x: Inputs, key: int | None = None) -> Tensor:
         """Logits, N x C; with a key, those of a training pass with dropout."""
         on = key is not None
         rate = self.settings.dropout * on
         rates = (self.settings.projected_dropout * on, self.settings.attention_dropout * on)
         keys = [noise.derive(key or 0, place) for place in range(4)]
-        hidden = nn.functional.elu(self.first(edges, x.dropout(rate, keys[0]), *rates, keys[1]))
-        logits: Tensor = self.second(edges, dropout(hidden, rate, keys[2]), *rates, keys[3])
+        hidden = nn.functional.elu(self.first(operator, x.dropout(rate, keys[0]), *rates, keys[1]))
+        logits: Tensor = self.second(operator, dropout(hidden, rate, keys[2]), *rates, keys[3])
         return logits
 
 
@@ -107,13 +108,13 @@ def fit(
     device: str = "cpu",
 ) -> Fitted:
     clock = Clock()
-    edges = Edges(make_operator(graph, "sum", device))
+    operator = make_operator(graph, "sum", device)
     inputs = make_inputs(graph, row_normalise=settings.row_normalise, device=device)
     model = GAT(graph.num_features, graph.num_classes, settings, seed).to(device)
     optimiser = torch.optim.Adam(model.parameters(), lr=settings.lr, weight_decay=settings.weight_decay)
 
     def forward(epoch: int | None) -> Tensor:
-        logits: Tensor = model(edges, inputs, None if epoch is None else noise.derive(seed, "dropout", epoch))
+        logits: Tensor = model(operator, inputs, None if epoch is None else noise.derive(seed, "dropout", epoch))
         return logits
 
     return fit_classifier(
