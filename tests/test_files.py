@@ -37,4 +37,4 @@ def test_a_folder_that_is_a_file_is_named(tmp_path, name, reason):
 def test_the_folder_one_is_in_is_no_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(WriteError, match="cannot write"):
-        write_text(Path("."), "")
+        write_text(Path(), "")
