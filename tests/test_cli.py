@@ -34,6 +34,16 @@ def own_run(trained_run, files, tmp_path):
     return tmp_path / "r"
 
 
+def test_a_run_does_not_replace_the_folder_of_its_inputs(run, own_run):
+    """Not even with --force, where that folder is a run."""
+    folder = own_run.parent / "d"
+    shutil.copy(own_run / "config.toml", folder)
+    (edges,) = folder.glob("edges*")
+    code, _, err = run("train", edges, *FAST, "--force", "-o", folder)
+    assert (code, edges.exists()) == (1, True)
+    assert "lies in" in err
+
+
 def test_json_document_has_everything_promised(run):
     code, out, _ = run("train", "digits", *FAST, "--seeds", 2, "--probe", "paper", "--json", "-o", "r")
     document = json.loads(out)

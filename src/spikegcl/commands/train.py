@@ -27,7 +27,7 @@ from spikegcl.commands.common import (
     table,
     with_settings,
 )
-from spikegcl.errors import LabelError, RunError, SpikeGCLError
+from spikegcl.errors import LabelError, RunError, SpikeGCLError, WriteError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -87,6 +87,9 @@ def train(
         raise typer.BadParameter(f"{probe!r} is unknown; choose {' or '.join(PROBES)}", param_hint="--probe")
     chosen = find_method(method)
     loaded, source = load(graph, features, labels, split, data_root)
+    for file in source.files:
+        if file.resolve().is_relative_to(output.resolve()):
+            raise WriteError(f"{file} lies in {output}, which the run would replace; choose another --output")
     given = [*(settings or []), *([] if bits is None else [f"bits={bits}"])]
     if parts is not None or world.size() > 1:
         given.append(f"parts={parts or world.size()}")
