@@ -237,7 +237,7 @@ def _chunk(model: SpikeGCL, graph: Graph, first: int, steps: int, *, backward: b
         moved += both * columns
         sparse = both * values * model.channels if graph.is_sparse else 0.0
         products += 0 if graph.is_sparse else both * width * model.channels
-        gathered = 0.0 if graph.is_sparse else values
+        gathered = 0.0 if graph.is_sparse or encoder.kind == "linear" else values  # linear reads columns in place
     attended = both * steps * (layers + 1) * entries if encoder.kind == "gat" else 0
     far = nodes * columns > CHUNK_FLOATS
     travelled = float(entries * moved)
