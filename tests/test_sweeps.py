@@ -69,9 +69,10 @@ def test_time_steps_have_a_curve_for_every_method_and_four_panels(rows, tmp_path
     assert len(write_drawings(drawings, tmp_path)) == 3 + 2 * 2
 
 
-def test_an_epoch_is_timed_in_a_short_training():
+@pytest.mark.parametrize("method", time_steps.METHODS)
+def test_an_epoch_is_timed_in_a_short_training(method):
     graph = load_dataset("sbm:nodes=120,num_features=32,classes=4")
-    choice = Choice(datasets=(graph.name,), methods=("gc-snn",), quick=True, seeds=1)
+    choice = Choice(datasets=(graph.name,), methods=(method,), quick=True, seeds=1)
     (cell, *_) = [cell for cell in time_steps.cells(choice) if cell.measure == measures.pace]
     epochs = []
     found = cell.measure(cell, graph, epochs.append, **cell.options)

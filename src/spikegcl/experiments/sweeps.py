@@ -48,7 +48,7 @@ UNTRAINED = Metric("untrained (%)", _untrained)
 GAIN = Metric("gain (points)", _gain)
 PACE = Metric("seconds per epoch", lambda result: result.get("epoch_seconds"))
 PACE_EPOCHS = 4  # of the trainings that are timed
-PACE_SETTINGS = {"epochs": PACE_EPOCHS, "patience": 0, "select": "last", "stop": "epochs"}
+PACE_SETTINGS = {"epochs": PACE_EPOCHS, "patience": PACE_EPOCHS, "select": "last", "stop": "epochs"}
 PACE_NOTE = (
     "Seconds per epoch: processor time of one thread, in trainings of their own, of "
     f"{PACE_EPOCHS} epochs without evaluation but for methods that choose an epoch by validation nodes."
