@@ -456,6 +456,25 @@ def test_probe_keeps_the_split_of_a_prepared_graph_when_labels_are_given(run, sp
     assert json.loads(given) == json.loads(own)
 
 
+@pytest.mark.parametrize(
+    ("labels", "reason"),
+    [
+        (lambda place: "ab"[place % 2] if place % 3 else None, "the split has no training nodes"),
+        (lambda place: "ab"[place % 2] if place % 3 == 0 else "abc"[place % 3], "on no training node"),
+    ],
+    ids=["no label in a part", "a class missing from training"],
+)
+def test_probe_draws_splits_where_that_of_the_run_does_not_suit_the_labels(
+    run, split_run, files, caplog, labels, reason
+):
+    known = {node: labels(place) for place, node in enumerate(files[0].ids)}
+    spoil(Path("y.csv"), "id,label\n" + "".join(f"{node},{label}\n" for node, label in known.items() if label))
+    code, out, _ = run("probe", split_run, "--labels", "y.csv", "--no-floors", "--json")
+    assert code == 0
+    assert set(json.loads(out)["tasks"]) == {"knn", "clustering", "retrieval"}
+    assert "the run's own split is not used, others are drawn" in caplog.text and reason in caplog.text
+
+
 def test_probe_says_when_the_split_of_the_run_is_gone(run, split_run, caplog):
     Path("split.csv").unlink()
     assert run("probe", split_run, "--tasks", "linear", "--labels", "d/labels.csv", "--no-floors")[0] == 0
@@ -523,6 +542,17 @@ def test_an_output_that_cannot_be_written_is_refused_before_anything_runs(run, t
     code, _, err = run("reproduce", "table1", *chosen, "-o", "file")
     assert code == 1
     assert "Not a directory; choose another --output" in err
+
+
+def test_a_table_shows_the_rows_that_a_stopped_repetition_did_not_replace(run):
+    chosen = ("citation", "--quick", "--datasets", "cora", "--methods", "bane", "--seeds", "1", "-o", "out")
+    if run("reproduce", *chosen, "--json")[0]:
+        pytest.skip("needs Cora: set SPIKEGCL_DATA to a folder with the seven graphs")
+    table = Path("out/quick/citation.md")
+    before = table.read_text()
+    assert "(1)" in before
+    assert run("reproduce", *chosen, "--redo", "--budget", "0")[0] == 0
+    assert table.read_text() == before
 
 
 @pytest.mark.parametrize("name", ["[v2]", "x[/b]", ":smile:"])

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from spikegcl.config import Config
+from spikegcl.config import Config, preset
 from spikegcl.datasets import load_dataset
 from spikegcl.errors import GraphError
 from spikegcl.estimate import Machine, Work, count_bytes, count_work, estimate, probe_machine
@@ -50,6 +50,13 @@ def test_work_of_one_embedding_is_what_the_operations_say():
     assert work.products == sum(layer.products for layer in operations.layers[:2])
     assert work.edges == operations.layers[1].aggregation  # P X is kept, so only the second layer goes over the edges
     assert work.fired == 300 * one.bits
+
+
+def test_columns_that_are_read_in_place_are_not_counted_as_copies():
+    of = graph()
+    session = Session(of, preset("compact", of.name).replace(bits=64), 0, "cpu")
+    assert count_work(session.model, session.graph, backward=False).gathered == 0
+    assert count_work(model(of, dropout=0.5), of, backward=True).gathered > 0
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 import tiny_measures
 from spikegcl.baselines import find_method, method_names
+from spikegcl.energy import RULES
 from spikegcl.errors import ConfigError, PresetMissingError
 from spikegcl.experiments import (
     Cell,
@@ -42,7 +43,7 @@ from spikegcl.experiments import (
 )
 from spikegcl.experiments.drawings import Figure, Table, write_drawings, write_page
 from spikegcl.experiments.rows import DONE, FAILED, STOPPED, Rows
-from spikegcl.experiments.runner import Budget, run_cells
+from spikegcl.experiments.runner import Budget, Monitor, run_cells
 from spikegcl.memory import peak_mb
 from synthetic import column, result, write_row
 
@@ -57,6 +58,14 @@ def rows(tmp_path):
 @pytest.fixture
 def visits(tmp_path):
     return tmp_path / "visits"
+
+
+class Starts(Monitor):
+    def __init__(self):
+        self.cells = []
+
+    def started(self, cell):
+        self.cells.append(cell)
 
 
 def visit_cell(visits, **options):
@@ -180,9 +189,16 @@ def test_a_cell_beyond_its_budget_is_stopped_with_its_other_seeds(rows, measure,
 
 
 def test_a_cell_that_needs_more_than_its_share_of_memory_runs_again_alone(rows):
-    cell = Cell(tiny_measures.hoard, GRAPH, options={"seconds": 2.0})
-    run_cells(cell.seeded(2), rows, Budget(jobs=2, cell_gb=1.4, share=True))
+    cell, starts = Cell(tiny_measures.hoard, GRAPH, options={"seconds": 2.0}), Starts()
+    run_cells(cell.seeded(2), rows, Budget(jobs=2, cell_gb=1.1, share=True), monitor=starts)
     assert [rows.status(one) for one in cell.seeded(2)] == [DONE, DONE]
+    assert 2 < len(starts.cells) <= 4
+
+
+def test_a_cell_beside_no_other_may_take_all_memory(rows):
+    cell, starts = Cell(tiny_measures.hoard, GRAPH, options={"seconds": 2.0}), Starts()
+    run_cells([cell], rows, Budget(jobs=2, cell_gb=1.1, share=True), monitor=starts)
+    assert (rows.status(cell), starts.cells) == (DONE, [cell])
 
 
 def test_rows_of_code_that_changed_meanwhile_say_so(rows, visits, monkeypatch):
@@ -508,6 +524,14 @@ def test_energies_of_spiking_methods_are_means_over_trained_rows(rows):
     ]
 
 
+@pytest.mark.parametrize(("joules", "text"), [((1, 1, 2), "1.000 / 1.000 / 2.000"), ((1, 1, 1), "1.000")])
+def test_one_energy_stands_for_all_rules_only_where_they_agree(rows, joules, text):
+    cell = accuracy.accuracy_cell("gcn", "photo", Choice())
+    write_row(rows, cell, {"energy": dict(zip(RULES, [one / 1e3 for one in joules])), "parameters": 7})
+    *_, every = find_experiment("efficiency").draw(Choice(), rows)
+    assert column(every, "photo")["GCN"] == text
+
+
 def test_only_spiking_methods_are_trained_for_the_efficiency_tables():
     chosen = efficiency.cells(Choice(seeds=1, methods=("spikegcl", "dgi")))
     assert {(cell.method, cell.dataset) for cell in chosen} == {
@@ -574,6 +598,23 @@ def test_compact_is_compared_with_the_best_floor_over_the_seeds_both_have():
     (record,) = frontier._gains("cora", curves)
     assert (record["bits"], record["floor"], record["seeds"]) == (64, "itq", 2)
     assert record["gain"] == pytest.approx(5)
+
+
+def test_a_mean_gain_is_one_over_all_graphs_or_none():
+    ahead = {"floor": "itq", "seeds": 3}
+    gains = [{"dataset": name, "bits": 64, "gain": gain, **ahead} for name, gain in (("cora", 1.0), ("photo", 2.0))]
+    gains.append({"dataset": "cora", "bits": 128, "gain": 4.0, **ahead})
+    (table,) = frontier._gain_table(gains, [64, 128])
+    assert list(table.lines[-1]) == ["mean", "+1.5", ""]
+
+
+def test_the_printed_point_of_a_frontier_is_inside_the_axes():
+    plt = pytest.importorskip("matplotlib.pyplot")
+    canvas = plt.figure()
+    frontier._figure("cora", {"compact": {64: {0: 0.5}, 128: {0: 0.6}}}).paint(canvas)
+    (axes,) = canvas.axes
+    low, high = axes.get_ylim()
+    assert low < 50 and paper.number(paper.accuracy("spikegcl", "cora")) < high
 
 
 def test_a_floor_that_is_chosen_as_a_method_is_counted_once():

@@ -312,6 +312,13 @@ def test_a_split_takes_masks(kind):
     assert Split(*map(kind, masks)).hash == Split([1, 3], [0], [2]).hash
 
 
+def test_masks_of_a_split_are_as_long_as_the_graph():
+    with pytest.raises(LabelError, match=r"lengths \[2, 3\]"):
+        Split([True, False], [False, True, False], [])
+    with pytest.raises(LabelError, match="for 2 nodes, and the graph has 4"):
+        build_graph([[0, 1], [2, 3]], num_nodes=4, split=Split([True, False], [False, True], []))
+
+
 @pytest.mark.parametrize("part", [np.ones((3, 2), bool), np.arange(4).reshape(2, 2), 3])
 def test_part_of_a_split_has_one_dimension(part):
     with pytest.raises(LabelError, match="the val part has shape"):

@@ -74,6 +74,15 @@ def test_a_split_that_cannot_judge_predictions_is_noticed_before_training(commun
         run_seed(replace(community, split=split), two_epochs(find_method("gcn")), 0, method="gcn")
 
 
+def test_predictions_are_judged_where_a_class_has_no_training_node(community):
+    labels = np.where(np.arange(community.num_nodes) == make_split(community, 0).test[0], 4, community.labels)
+    split = make_split(community, 0)
+    judged = run_seed(replace(community, labels=labels, split=split), two_epochs(find_method("gcn")), 0, method="gcn")
+    assert 0 < judged.row["test_accuracy"] < 1
+    with pytest.raises(LabelError, match="label 4 is in the validation or test part but on no training node"):
+        run_seed(replace(community, labels=labels, split=split), Config(epochs=1), 0)
+
+
 def two_epochs(method: Method) -> Settings:
     return small(method, **({"epochs": 2} if hasattr(method.settings, "epochs") else {}))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -30,19 +30,29 @@ UNUSED_CLASSES = 64  # integer labels are class numbers unless they leave so man
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Disjoint node indices for training, validation and test, each int64 and ascending; masks become indices."""
+    """Disjoint node indices for training, validation and test, each int64 and ascending.
+
+    Masks become indices, and ``nodes`` is how many nodes they are for.
+    """
 
     train: NDArray[np.int64]
     val: NDArray[np.int64]
     test: NDArray[np.int64]
+    nodes: int | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
+        sizes = set()
         for part in PARTS:
             nodes = np.asarray(getattr(self, part))
             if nodes.ndim != 1:
                 raise LabelError(f"the {part} part has shape {nodes.shape}; give the indices of its nodes, or one mask")
-            nodes = np.flatnonzero(nodes) if nodes.dtype == bool else nodes
+            if nodes.dtype == bool:
+                sizes.add(len(nodes))
+                nodes = np.flatnonzero(nodes)
             object.__setattr__(self, part, np.sort(np.asarray(nodes, np.int64)))
+        if len(sizes) > 1:
+            raise LabelError(f"the masks of the split have lengths {sorted(sizes)}; give one entry for every node")
+        object.__setattr__(self, "nodes", max(sizes, default=None))
         nodes = np.concatenate([self.train, self.val, self.test])
         if len(np.unique(nodes)) != len(nodes):
             raise LabelError("the split puts some node in two parts; train, val and test must be disjoint")
@@ -448,6 +458,8 @@ def _check_ids(ids: Any, count: int) -> NDArray[Any]:
 
 
 def _check_split(split: Split | None, count: int) -> Split | None:
+    if split is not None and split.nodes not in (None, count):
+        raise LabelError(f"the masks of the split are for {split.nodes} nodes, and the graph has {count}")
     for part in PARTS if split is not None else ():
         nodes = getattr(split, part)
         outside = nodes[(nodes < 0) | (nodes >= count)]

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 FORMAT = "spikegcl graph"
-VERSION = 1
+VERSION = 2  # 1 could have edges of weight 0
 MANIFEST = "manifest.json"
 SPARSE = ("features.indptr.npy", "features.indices.npy", "features.data.npy")
 _HEADER = 128  # bytes of the header of an array file, whatever its number of rows

@@ -386,19 +386,8 @@ def _as_rows(embedding: Any, bits: int | None) -> _Rows:
 
 def check_labels(labels: Any, split: Split, count: int) -> tuple[Integers, Integers]:
     """The labels and the classes a probe can learn, or an error that says what is missing where."""
-    if labels is None:
-        raise LabelError(f"a probe needs labels and the graph has none ({WITHOUT})")
-    values = np.asarray(labels)
-    if values.ndim != 1 or len(values) != count or values.dtype.kind not in "iu":
-        raise LabelError(f"a probe needs one integer label per node ({count}), got {values.dtype} of {values.shape}")
-    for name, nodes in (("training", split.train), ("validation", split.val), ("test", split.test)):
-        if len(nodes) == 0:
-            raise LabelError(f"the split has no {name} nodes; judging needs all three parts ({WITHOUT})")
-        if nodes[0] < 0 or nodes[-1] >= count:
-            raise LabelError(f"{name} nodes run from {nodes[0]} to {nodes[-1]}, but the embedding has 0 to {count - 1}")
-        if (values[nodes] < 0).any():
-            raise LabelError(f"{name} node {nodes[values[nodes] < 0][0]} has no label; split labelled nodes only")
-    classes = np.unique(values[split.train]).astype(np.int64)
+    values = check_parts(labels, split, count)
+    classes = np.unique(values[split.train])
     if len(classes) == 1:
         raise LabelError(
             f"all training nodes have label {classes[0]}, and a classifier needs at least two classes; {WITHOUT}"
@@ -406,7 +395,24 @@ def check_labels(labels: Any, split: Split, count: int) -> tuple[Integers, Integ
     unseen = np.setdiff1d(values[np.concatenate([split.val, split.test])], classes)
     if len(unseen):
         raise LabelError(
-            f"label {unseen[0]} is in the validation or test part but on no training node "
-            f"({len(unseen)} such labels); use a stratified split or more training nodes"
+            f"label {unseen[0]} is in the validation or test part but on no training node ({len(unseen)} such labels); "
+            "give each a training node, or no split: one is then drawn from every class"
         )
-    return values.astype(np.int64), classes
+    return values, classes
+
+
+def check_parts(labels: Any, split: Split, count: int) -> Integers:
+    """The labels, where training, validation and test have labelled nodes; else an error that says what is missing."""
+    if labels is None:
+        raise LabelError(f"a probe needs labels and the graph has none ({WITHOUT})")
+    values = np.asarray(labels)
+    if values.ndim != 1 or len(values) != count or values.dtype.kind not in "iu":
+        raise LabelError(f"a probe needs one integer label per node ({count}), got {values.dtype} of {values.shape}")
+    for name, nodes in (("training", split.train), ("validation", split.val), ("test", split.test)):
+        if len(nodes) == 0:
+            raise LabelError(f"the split has no {name} nodes; judging needs all three (without a split, one is drawn)")
+        if nodes[0] < 0 or nodes[-1] >= count:
+            raise LabelError(f"{name} nodes run from {nodes[0]} to {nodes[-1]}, but the embedding has 0 to {count - 1}")
+        if (values[nodes] < 0).any():
+            raise LabelError(f"{name} node {nodes[values[nodes] < 0][0]} has no label; split labelled nodes only")
+    return values.astype(np.int64)

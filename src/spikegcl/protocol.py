@@ -19,7 +19,7 @@ from spikegcl.bits import ones_per_bit
 from spikegcl.datasets import make_split
 from spikegcl.energy import energies
 from spikegcl.memory import peak_mb
-from spikegcl.probes import REPEATS, check_labels, linear_probe
+from spikegcl.probes import REPEATS, check_labels, check_parts, linear_probe
 from spikegcl.session import check_device
 from spikegcl.training import Clock, Trained
 
@@ -68,7 +68,8 @@ def run_seed(
     check_device(device)
     split = None if graph.labels is None else make_split(graph, seed)
     if split is not None:
-        check_labels(graph.labels, split, graph.num_nodes)  # now, not when the method has been trained
+        check = check_labels if method.unsupervised else check_parts
+        check(graph.labels, split, graph.num_nodes)  # now, not when the method has been trained
     fitted = method.fit(graph, settings, seed=seed, split=split, on_epoch=on_epoch, device=device)
     clock, shape = Clock(), Shape.of(graph)
     row: dict[str, Any] = {
@@ -194,7 +195,10 @@ def spread(values: Iterable[float]) -> dict[str, float]:
 
 
 def code_state() -> str:
-    """Differs before and after a change of the code of a checkout; commits of other files do not count."""
+    """Differs before and after a change of the code of a checkout; commits of other files do not count.
+
+    Empty where nobody can tell.
+    """
     try:
         return _git("rev-parse", "HEAD:./") + _git("status", "--porcelain", ".")
     except (OSError, subprocess.SubprocessError):
@@ -203,7 +207,8 @@ def code_state() -> str:
 
 def _git(*command: str) -> str:
     here = str(Path(__file__).parent)
-    finished = subprocess.run(["git", "-C", here, *command], capture_output=True, text=True, timeout=5, check=True)
+    asked = ["git", "--no-optional-locks", "-C", here, *command]  # without, the status of a work tree writes its index
+    finished = subprocess.run(asked, capture_output=True, text=True, timeout=5, check=True)
     return finished.stdout.strip()
 
 

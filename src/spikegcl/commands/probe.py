@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("spikegcl")
 
 BY_LABELS = ("linear", "knn", "clustering", "retrieval")
+WITH_SPLIT = {"linear", "knn"}
 TASKS = (*BY_LABELS, "link")
 FLOORS = {"untrained": "untrained", "ppr-itq": "ppr-itq", "projection": "random"}  # headings that fit 80 columns
 
@@ -70,25 +71,25 @@ def probe(
     own_labels = labels is None and bool(by_labels)
     if opened is not None and ("link" in chosen or (own_labels and _may_have_labels(opened.source))):
         selects = "validation" in (opened.config.select, opened.config.stop)  # training anew does, too
-        graph = _read_again(opened, codes, data_root, labels=own_labels or selects)
+        graph = _read_again(opened, codes.ids, data_root, labels=own_labels or selects)
 
     document: dict[str, Any] = {"codes": str(run), "bits": codes.bits, "seeds": list(range(seeds))}
     results: dict[str, Any] = {}
     if by_labels:
         judged = _with_labels(graph, codes, labels, split)
-        if split is None and labels is not None and opened is not None:
-            judged = replace(judged, split=_own_split(opened, codes, data_root))
+        if split is None and labels is not None and opened is not None and not WITH_SPLIT.isdisjoint(by_labels):
+            judged = replace(judged, split=_own_split(opened, judged, graph, data_root))
         if "retrieval" in by_labels and len(chosen) > 1 and (reason := _too_few(judged)):
             log.warning("retrieval skipped: %s", reason)
             by_labels.remove("retrieval")
             results["retrieval"] = {"skipped": reason}
-        splits = _splits(judged, by_labels, range(seeds))
+        splits = _splits(judged, by_labels, range(seeds), given=split is not None)
         results |= _judge(codes.packed, codes.bits, judged, by_labels, probe, splits)
-        below_it = _floors(opened, graph, codes.bits, data_root) if floors and opened and by_labels else {}
-        for floor, packed in below_it.items():
-            below = _judge(packed, codes.bits, judged, by_labels, probe, splits)
+        below = _floors(opened, graph, codes.bits, data_root) if floors and opened and by_labels else {}
+        for floor, packed in below.items():
+            found = _judge(packed, codes.bits, judged, by_labels, probe, splits)
             for task in by_labels:
-                results[task].setdefault("floors", {})[floor] = below[task]
+                results[task].setdefault("floors", {})[floor] = found[task]
     if "linear" in results:
         document |= {"probe": probe, **results.pop("linear")}
     if "link" in chosen:
@@ -117,21 +118,31 @@ def _too_few(judged: Graph) -> str:
     return f"it looks for {RETRIEVED} other labelled nodes; there are {known} in all" if known <= RETRIEVED else ""
 
 
-def _own_split(run: Run, codes: Codes, data_root: Path | None) -> Split | None:
-    """The split that the graph of a run came with, if it did and can still be read."""
+def _own_split(run: Run, judged: Graph, graph: Graph | None, data_root: Path | None) -> Split | None:
+    """The split that the graph of a run came with, if it did, can still be read and suits the labels of ``judged``.
+
+    ``graph`` is that of the run, if it has been read already.
+    """
+    from spikegcl.datasets import make_split
     from spikegcl.prepared import is_prepared
+    from spikegcl.probes import check_labels
     from spikegcl.readers import read_split
 
     source = run.source
     try:
         if source.split is not None:
-            return read_split(source.split, codes.ids)
-        if source.name is not None or (source.edges is not None and is_prepared(source.edges)):
-            graph = _read_again(run, codes, data_root, labels=False)
-            return None if graph is None else graph.split
+            own: Split | None = read_split(source.split, judged.ids)
+        elif source.name is not None or (source.edges is not None and is_prepared(source.edges)):
+            graph = graph or _read_again(run, judged.ids, data_root, labels=False)
+            own = None if graph is None else graph.split
+        else:
+            return None
+        if own is not None:
+            check_labels(judged.labels, make_split(replace(judged, split=own)), judged.num_nodes)
     except SpikeGCLError as error:
-        log.warning("the run's own split is not used: %s", error)
-    return None
+        log.warning("the run's own split is not used, others are drawn: %s", error)
+        return None
+    return own
 
 
 def _may_have_labels(source: Source) -> bool:
@@ -140,7 +151,7 @@ def _may_have_labels(source: Source) -> bool:
     return bool(source.name or source.labels or (source.edges and is_prepared(source.edges)))
 
 
-def _read_again(run: Run, codes: Codes, data_root: Path | None, *, labels: bool) -> Graph | None:
+def _read_again(run: Run, ids: NDArray[Any], data_root: Path | None, *, labels: bool) -> Graph | None:
     """The graph of a run with the features it came with, if the run says where it came from.
 
     The files of ``labels`` and split are read only if they are wanted.
@@ -154,11 +165,11 @@ def _read_again(run: Run, codes: Codes, data_root: Path | None, *, labels: bool)
     if source.name is not None:
         graph = load_dataset(source.name, data_root)
     elif source.edges is not None:
-        judged = {"labels": source.labels, "split": source.split} if labels else {}
-        graph = read_graph(source.edges, features=source.features, **judged)
+        known = {"labels": source.labels, "split": source.split} if labels else {}
+        graph = read_graph(source.edges, features=source.features, **known)
     else:
         return None
-    if not np.array_equal(graph.ids, codes.ids):
+    if not np.array_equal(graph.ids, ids):
         raise RunError(
             f"the nodes of {source.name or source.edges} are not those of the codes in {run.path}: the graph has "
             "changed since; train again, or give --labels with the code file"
@@ -187,14 +198,14 @@ def _floors(run: Run, graph: Graph | None, bits: int, data_root: Path | None) ->
         return floors.below(graph, run.given, bits, run.seed)
 
 
-def _splits(judged: Graph, tasks: Sequence[str], seeds: range) -> dict[int, Split | None]:
+def _splits(judged: Graph, tasks: Sequence[str], seeds: range, *, given: bool) -> dict[int, Split | None]:
     """The split of every seed, if some task needs one; made once, for what it has to say about small classes."""
     from spikegcl.datasets import make_split
 
-    if {"linear", "knn"}.isdisjoint(tasks):
+    if WITH_SPLIT.isdisjoint(tasks):
         return dict.fromkeys(seeds)
     drawn = "drawn by the seed, a tenth of every class to train, a tenth to choose; --split takes another"
-    log.info("split: %s", drawn if judged.split is None else "as given, or the run's own")
+    log.info("split: %s", drawn if judged.split is None else "as given" if given else "the run's own")
     return {seed: make_split(judged, seed) for seed in seeds}
 
 

@@ -97,7 +97,8 @@ def reproduce(
     )
     with _monitor(len(missing(cells, rows))) as monitor:
         run_cells(cells, rows, limits, data_root=data_root, monitor=monitor)
-    drawings = [drawing for experiment in experiments for drawing in _drawings(experiment, choice, rows)]
+    kept = Rows(rows.path)  # with the rows that --redo or --retry did not replace
+    drawings = [drawing for experiment in experiments for drawing in _drawings(experiment, choice, kept)]
     files = write_drawings(drawings, folder)
     if page is not None:
         write_page(page, drawings, folder)

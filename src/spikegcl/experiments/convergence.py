@@ -35,7 +35,8 @@ FLOOR = "spikegcl, untrained"
 
 def cells(choice: Choice) -> list[Cell]:
     grid = partial(_cells_of, choice), choice.datasets or GRAPHS, among(METHODS, choice.methods)
-    return [*swept_cells(*grid, choice.seeds), *pace_cells(swept_cells(*grid, 1))]
+    swept = swept_cells(*grid, choice.seeds)
+    return [*swept, *pace_cells(swept)]
 
 
 def _cells_of(choice: Choice, dataset: str, method: str) -> dict[float, Cell]:

@@ -200,8 +200,8 @@ def _of_all_methods(choice: Choice, rows: Rows) -> Table:
             if results:
                 facts = {"method": method, "dataset": dataset, "preset": cell.preset, "seeds": len(results)}
                 records.append({**facts, "parameters": results[0]["parameters"], **joules})
-            distinct = list(dict.fromkeys(show(value, 3) for value in joules.values()))
-            texts.append(" / ".join(distinct))
+            shown = [show(value, 3) for value in joules.values()]
+            texts.append(" / ".join(shown[:1] if len(set(shown)) == 1 else shown))
         lines.append([title, *texts])
     return Table(
         "efficiency-methods",

@@ -26,6 +26,7 @@ GRAPHS = ("cora", "citeseer", "pubmed", "computers", "photo", "cs", "physics")
 FLOORS = ("untrained", "projection")
 OURS = {"spikegcl": FLOORS, "compact": ("projection",)}  # and the floors their rows have at the same number of bits
 TICK_ROOM = 0.07  # of an axis, for a number beside it
+MARGIN = 0.05  # of an axis, for markers at its lower end
 ALL_FLOORS = (*FLOORS, "pca-projection", "itq", "ppr-itq")  # these have rows of their own
 # Method, probe and bits; the strongest floor stands beside what is compared.
 BESIDE_PRINTED = (
@@ -237,7 +238,17 @@ def _figure(dataset: str, curves: dict[str, Series]) -> Figure:
     groups = [ours | {name: percents[name] for name in percents if name not in signs}]
     groups += [ours | signs] if signs else []
     shown = [value for series in percents.values() for values in series.values() for value in values]
-    low, high = min(shown) - 1, max(shown) + 0.3
+    shown += [] if printed is None else [printed]
+    worst, best = min(shown), max(shown) + 0.3
+
+    # The axis is logarithmic in the distance from the best, where curves that matter differ by one or two points.
+    def nearness(y: Any) -> Any:
+        return -np.log(np.maximum(best + 1 - np.asarray(y), 1e-9))
+
+    def percent(z: Any) -> Any:
+        return best + 1 - np.exp(-z)
+
+    low = percent(nearness(worst) - MARGIN * (nearness(best) - nearness(worst)))
     styles = curve_styles(list(dict.fromkeys(name for group in groups for name in group)), line_style)
     ticks = sorted({width for series in curves.values() for width in series if width in BITS})
 
@@ -252,13 +263,9 @@ def _figure(dataset: str, curves: dict[str, Series]) -> Figure:
             handles, labels = axes.get_legend_handles_labels()
             entries |= dict(zip(labels, handles, strict=True))
 
-        # Logarithmic in the distance from the best, where curves that matter differ by one or two points.
-        def nearness(y: Any) -> Any:
-            return -np.log(np.maximum(high + 1 - np.asarray(y), 1e-9))
-
-        axes.set_yscale("function", functions=(nearness, lambda z: high + 1 - np.exp(-z)))
-        axes.set_ylim(low, high)
-        axes.set_yticks(_ticks(low, high, nearness))
+        axes.set_yscale("function", functions=(nearness, percent))
+        axes.set_ylim(low, best)
+        axes.set_yticks(_ticks(low, best, nearness))
         axes.set_xscale("log", base=2)
         axes.set_xticks(ticks, [str(width) for width in ticks])
         axes.set_xlabel("bits per node")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import time
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from spikegcl.baselines import Fitted, Shape, find_method
 from spikegcl.graph import Split
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from spikegcl.experiments import Cell
     from spikegcl.graph import Graph
@@ -66,19 +65,25 @@ def gradients(
 def pace(cell: Cell, graph: Graph, on_epoch: OnEpoch, *, device: str = "cpu") -> dict[str, Any]:
     """Processor seconds of an epoch of training on one thread: the least over the epochs but the first.
 
-    Not wall time, because cells run beside other work; and without the first, which touches its memory anew.
+    Not wall time, because cells run beside other work (but on an accelerator it is); and without the first epoch, which
+    touches its memory anew.
     """
+    import torch
+
     from spikegcl.datasets import make_split
+    from spikegcl.experiments.threads import use_threads
     from spikegcl.protocol import versions
 
-    ends = list[float]()
+    kind, ends = torch.device(device).type, list[float]()
 
     def note(epoch: Epoch) -> None:
-        ends.append(time.process_time())
+        if kind != "cpu":
+            getattr(torch, kind).synchronize()
+        ends.append(time.process_time() if kind == "cpu" else time.perf_counter())
         on_epoch(epoch)
 
     method, split = find_method(cell.method), make_split(graph, cell.seed)
-    with _one_thread():
+    with use_threads(1):
         method.fit(graph, _settings(cell), seed=cell.seed, split=split, on_epoch=note, device=device)
     return {"epoch_seconds": min(after - before for before, after in itertools.pairwise(ends)), "versions": versions()}
 
@@ -168,21 +173,6 @@ def signs(
     }
     facts = {"split": split.hash, "config": fitted.settings.hash, "dimensions": fitted.embedding.shape[1]}
     return {**facts, "points": points, "seconds": fitted.seconds}
-
-
-@contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
-    import numba
-    import torch
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
-
-    before = torch.get_num_threads(), numba.get_num_threads()
-    with threadpool_limits(1):
-        numba.set_num_threads(1)
-        torch.set_num_threads(1)
-        yield
-    numba.set_num_threads(before[1])
-    torch.set_num_threads(before[0])
 
 
 def _settings(cell: Cell) -> Settings:

@@ -71,7 +71,7 @@ def run_cells(
 ) -> None:
     """Make the rows that are missing. When the budget is used up, what still runs is ended and leaves no row."""
     budget, monitor = budget or Budget(), monitor or Monitor()
-    code = code_state()  # cells read it when they start
+    code, _ = code_state(), versions()  # now, because that is what cells read
     deadline = time.monotonic() + 60 * budget.minutes
     asked = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]  # a list has a number for each level of nesting
     threads = int(asked) if asked.isdecimal() and int(asked) else max(1, (os.cpu_count() or 1) // budget.jobs)
@@ -83,7 +83,6 @@ def run_cells(
         while waiting or running or alone:
             if not waiting and not running:
                 waiting.append(alone.popleft())
-                cell_gb = budget.cell_gb
             while waiting and len(running) < budget.jobs:
                 cell = waiting.popleft()
                 if rows.status(cell) or time.monotonic() + 60 * _expected_minutes(cell, rows) > deadline:
@@ -93,14 +92,10 @@ def run_cells(
                 monitor.started(cell)
             wait([process.pipe for process in running], timeout=POLL_SECONDS)
             for process in list(running):
-                if cell_gb < budget.cell_gb and process.memory_gb() > cell_gb:
-                    running.remove(process)
-                    process.end()
-                    alone.append(process.cell)
-                elif outcome := process.outcome(budget):
+                if outcome := process.outcome(budget):
                     running.remove(process)
                     row = _describe(process.cell) | {"threads": threads, "minutes": process.minutes} | outcome
-                    if code_state() != code:
+                    if code_state() not in ("", code):
                         row["versions"] = {**versions(), "commit": versions()["commit"].removesuffix(CHANGED) + CHANGED}
                     if "versions" in row.get("result", ()):
                         row["result"]["versions"] = row["versions"]
@@ -110,6 +105,10 @@ def run_cells(
                     running.remove(process)
                     process.end()
                     monitor.ended(process.cell, None)
+                elif len(running) > 1 and process.memory_gb() > cell_gb:
+                    running.remove(process)
+                    process.end()
+                    alone.append(process.cell)
     finally:
         for process in running:
             process.end()
@@ -217,35 +216,21 @@ def _work(cell: Cell, data_root: Path | None, threads: int, epochs: Any, pipe: C
     """The life of a cell's process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for the parent, which ends its cells
     threading.Thread(target=_die_with_parent, daemon=True).start()
-    _use_threads(threads)
 
     def on_epoch(epoch: Epoch) -> None:
         epochs.value = epoch.epoch
 
     try:
         from spikegcl.datasets import load_dataset
+        from spikegcl.experiments.threads import use_threads
 
-        graph = load_dataset(cell.dataset, data_root)
-        outcome = {"status": DONE, "result": cell.measure(cell, graph, on_epoch, **cell.options)}
+        with use_threads(threads):
+            graph = load_dataset(cell.dataset, data_root)
+            outcome = {"status": DONE, "result": cell.measure(cell, graph, on_epoch, **cell.options)}
         pipe.send(json.dumps(outcome))
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
         pipe.send(json.dumps({"status": FAILED, "reason": reason, "traceback": traceback.format_exc()}))
-
-
-def _use_threads(count: int) -> None:
-    """As many threads for each library that has a pool of its own.
-
-    numba's kernels and torch share OpenMP, and the first kernel sets the threads of both to all cores: so numba starts
-    here, and torch comes last. Cells side by side with a thread a core each wait for one another.
-    """
-    import numba
-    import torch
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
-
-    threadpool_limits(count)
-    numba.set_num_threads(min(count, numba.config.NUMBA_NUM_THREADS))
-    torch.set_num_threads(count)
 
 
 def _die_with_parent() -> None:

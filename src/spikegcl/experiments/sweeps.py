@@ -50,8 +50,8 @@ PACE = Metric("seconds per epoch", lambda result: result.get("epoch_seconds"))
 PACE_EPOCHS = 4  # of the trainings that are timed
 PACE_SETTINGS = {"epochs": PACE_EPOCHS, "patience": PACE_EPOCHS, "select": "last", "stop": "epochs"}
 PACE_NOTE = (
-    "Seconds per epoch: processor time of one thread, in trainings of their own, of "
-    f"{PACE_EPOCHS} epochs without evaluation but for methods that choose an epoch by validation nodes."
+    f"Seconds per epoch: processor time of one thread (with --device, wall time) in trainings of {PACE_EPOCHS} epochs "
+    "without evaluation, but for methods that choose an epoch by validation nodes; the least over the seeds."
 )
 
 
@@ -87,15 +87,15 @@ def pace_cell(cell: Cell) -> Cell:
 
 def pace_cells(cells: Iterable[Cell]) -> list[Cell]:
     """One of each: cells that differ in their epochs alone share it."""
-    return list({cell.hash: cell for cell in map(pace_cell, cells)}.values())
+    return list({(cell.hash, cell.seed): cell for cell in map(pace_cell, cells)}.values())
 
 
 def with_pace(curves: Curves, sweep: Sweep, rows: Rows) -> Curves:
     """The same curves with the seconds of an epoch in every result, where they were measured."""
 
     def timed(cell: Cell, results: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        paces = [row["epoch_seconds"] for row in rows.results(pace_cell(cell))[:1]]
-        return [{**result, "epoch_seconds": pace} for result in results for pace in paces or [None]]
+        pace = min((row["epoch_seconds"] for row in rows.results(pace_cell(cell))), default=None)
+        return [{**result, "epoch_seconds": pace} for result in results]
 
     return {
         key: {place: timed(sweep(*key)[place], results) for place, results in points.items()}

@@ -42,7 +42,8 @@ SHOWN = (ACCURACY, PACE, MEMORY, Metric("spike energy (mJ)", ENERGIES["paper-spi
 
 def cells(choice: Choice) -> list[Cell]:
     grid = partial(_cells_of, choice), choice.datasets or GRAPHS, among(METHODS, choice.methods)
-    return [*swept_cells(*grid, choice.seeds), *pace_cells(swept_cells(*grid, 1))]
+    swept = swept_cells(*grid, choice.seeds)
+    return [*swept, *pace_cells(swept)]
 
 
 def _cells_of(choice: Choice, dataset: str, method: str) -> dict[float, Cell]:
