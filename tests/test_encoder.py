@@ -190,10 +190,10 @@ def test_steps_that_read_all_columns_give_what_their_copies_give(channels):
 
 def test_columns_in_another_order_or_dropped_are_not_taken_for_all():
     bounds = np.array([0, 2, 4])
-    assert Columns(np.array([0, 1, 0, 1])).whole(2, bounds, 0)
+    assert Columns(np.array([0, 1, 0, 1])).read_all(2, bounds, 0)
     for columns in (Columns(np.array([0, 1, 1, 0])), Columns(np.array([0, 1, 0, 1]), drop=0.5)):
-        assert not columns.whole(2, bounds, 0)
-    assert not Columns(np.arange(4)).whole(4, bounds, 0)
+        assert not columns.read_all(2, bounds, 0)
+    assert not Columns(np.arange(4)).read_all(4, bounds, 0)
 
 
 def test_operators_that_lost_edges_share_the_transpose_of_their_pattern():

@@ -44,7 +44,7 @@ class Columns:
         """Key, hash limit and scale, as the kernels want them."""
         return self.key, noise.cutoff(self.drop), np.float32(1 / (1 - self.drop))
 
-    def whole(self, width: int, bounds: NDArray[np.int64], first: int) -> bool:
+    def read_all(self, width: int, bounds: NDArray[np.int64], first: int) -> bool:
         """Whether every group is all columns as they are; ``bounds`` are those of groups from place ``first`` on."""
         if self.drop or (np.diff(bounds) != width).any():
             return False
@@ -182,7 +182,7 @@ def group_linear(
         out: Tensor = _SparseLinear.apply(weight, features, columns, low, step_of)  # type: ignore[no-untyped-call]
         return out
     bounds = groups.bounds[first : first + steps + 1] - low
-    if features.dense is not None and columns.whole(features.shape[1], bounds, low):
+    if features.dense is not None and columns.read_all(features.shape[1], bounds, low):
         shared: Tensor = _BlockLinear.apply(features.dense.T, weight, bounds.tolist(), FEW, True)  # type: ignore[no-untyped-call]
         return shared
     return block_linear(features.gather(columns, low, high), weight, bounds)
