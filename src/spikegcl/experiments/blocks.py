@@ -29,8 +29,8 @@ NEURONS = ("IF", "LIF, tau 2")  # those with a memory: without one, all lengths 
 LENGTHS = (1, 2, 4, 8, 16, 32)
 QUICK_LENGTHS = (1, 4)
 MEMORY = Metric("training memory (MB)", lambda result: result["training_mb"])
-FIRST = Metric("gradient, first step", lambda result: result["gradient_norms"][0])
-LAST = Metric("gradient, last step", lambda result: result["gradient_norms"][-1])
+FIRST = Metric("gradient norm, first step", lambda result: result["gradient_norms"][0])
+LAST = Metric("gradient norm, last step", lambda result: result["gradient_norms"][-1])
 
 
 def cells(choice: Choice) -> list[Cell]:
@@ -51,8 +51,8 @@ def draw(choice: Choice, rows: Rows) -> list[Table | Figure]:
     notes = [
         "The last length of each is the whole sequence: training end to end.",
         "Training memory is how far the peak of the process rose from the loaded graph to the last epoch. Libraries, "
-        "set-up and the evaluation after every epoch are in it (140 MB on a graph of 200 nodes) and hide how little "
-        "short blocks need. Gradient norms are means over epochs.",
+        "set-up and the evaluation after every epoch are in it and hide how little short blocks need. Gradient norms "
+        "are means over epochs.",
     ]
     metrics = (ACCURACY, UNTRAINED, GAIN, MEMORY, FIRST, LAST)
     table = curve_table("blocks", TITLE, ("dataset", "neuron", "B"), curves, metrics, notes)

@@ -92,7 +92,7 @@ def _figure(dataset: str, curves: dict[str, Curve]) -> Figure:
         plot_curves(above, by_epochs, styles)
         plot_curves(below, by_seconds, styles)
         above.set_xticks(range(len(places)), [f"{epochs:g}" for epochs in places])
-        above.set_xlabel("epochs")
+        above.set_xlabel("epochs (not to scale)")
         below.set_xscale("log")
         below.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         below.xaxis.set_major_formatter("{x:g}")

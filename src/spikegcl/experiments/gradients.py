@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from spikegcl.experiments import Cell, Choice, Experiment, among, measures, method_cell, with_chosen
-from spikegcl.experiments.drawings import COLOURS, Figure, plain_table
+from spikegcl.experiments.drawings import COLOURS, MARKERS, Figure, plain_table
 from spikegcl.protocol import spread
 
 if TYPE_CHECKING:
@@ -85,11 +85,14 @@ def _figure(dataset: str, curves: dict[tuple[str, str], list[float]]) -> Figure:
     def paint(canvas: Any) -> None:
         axes = canvas.subplots()
         for (neuron, training), norms in curves.items():
+            which = list(NEURONS).index(neuron)
             axes.plot(
                 range(1, len(norms) + 1),
                 norms,
                 label=f"{neuron}, {training}",
-                color=COLOURS[list(NEURONS).index(neuron)],
+                color=COLOURS[which],
+                marker=MARKERS[which],
+                markevery=(2 * which, 6),
                 linestyle="-" if training == "blockwise" else "--",
                 linewidth=2.2 if training == "blockwise" else 1.2,  # both stay visible where they coincide
                 alpha=0.5 if training == "blockwise" else 1.0,

@@ -58,6 +58,7 @@ def draw(choice: Choice, rows: Rows) -> list[Table | Figure]:
         "Student's t over seeds; it needs two of them. Accuracies in %, gains in points.",
         "The trained encoder is that of the epoch with the best validation accuracy, as the authors choose it; the "
         "untrained one has no such choice.",
+        f"'{OTHER_WIDTH}': other steps and channels than the preset's, and a calibrated threshold.",
     ]
     drawings: list[Table | Figure] = [plain_table("learning-gain", TITLE, records, notes, decimals=2)]
     own = [record for record in records if OTHER_WIDTH not in record["settings"]]

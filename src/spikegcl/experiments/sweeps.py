@@ -24,13 +24,18 @@ Curves = dict[tuple[str, str], Curve]  # by dataset and series
 
 
 class Metric(NamedTuple):
-    """A number of a result: heading of its column and axis, with the unit, and how it is read (None: not there)."""
+    """A number of a result: heading of its column and axis, with the unit, and how it is read (None: not there).
+
+    ``common``: all seeds have the same, so that it has no deviation.
+    """
 
     heading: str
     read: Callable[[dict[str, Any]], float | None]
+    common: bool = False
 
     def values(self, results: Sequence[dict[str, Any]]) -> list[float]:
-        return [value for value in map(self.read, results) if value is not None]
+        found = [value for value in map(self.read, results) if value is not None]
+        return found[:1] if self.common else found
 
 
 def _untrained(result: dict[str, Any]) -> float | None:
@@ -46,12 +51,12 @@ def _gain(result: dict[str, Any]) -> float | None:
 ACCURACY = Metric("test accuracy (%)", lambda result: 100 * result["test_accuracy"])
 UNTRAINED = Metric("untrained (%)", _untrained)
 GAIN = Metric("gain (points)", _gain)
-PACE = Metric("seconds per epoch", lambda result: result.get("epoch_seconds"))
+PACE = Metric("seconds per epoch", lambda result: result.get("epoch_seconds"), common=True)
 PACE_EPOCHS = 4  # of the trainings that are timed
 PACE_SETTINGS = {"epochs": PACE_EPOCHS, "patience": PACE_EPOCHS, "select": "last", "stop": "epochs"}
 PACE_NOTE = (
     f"Seconds per epoch: processor time of one thread (with --device, wall time) in trainings of {PACE_EPOCHS} epochs "
-    "without evaluation, but for methods that choose an epoch by validation nodes; the least over the seeds."
+    "without evaluation, but for methods that choose an epoch by validation nodes; the least over epochs and seeds."
 )
 
 
@@ -136,8 +141,11 @@ def curve_table(
             ]
             lines.append([*key, f"{place:g}", str(len(results)), *texts])
             record: dict[str, Any] = {**dict(zip(headings, (*key, place), strict=True)), "seeds": len(results)}
-            for heading, one in spreads.items():
-                record |= {heading: None if one is None else one["mean"], f"{heading}, std": one and one["std"]}
+            for metric in metrics:
+                one = spreads[metric.heading]
+                record[metric.heading] = one and one["mean"]
+                if not metric.common:
+                    record[f"{metric.heading}, std"] = one and one["std"]
             records.append(record)
     columns = [*headings, "seeds", *(metric.heading for metric in metrics)]
     return Table(name, title, columns, lines, records, ["Mean ± standard deviation over the seeds.", *notes])

@@ -56,6 +56,7 @@ def draw(choice: Choice, rows: Rows) -> list[Table | Figure]:
         *(f"{kind}: {text}." for kind, text in KINDS.items()),
         "An assumption 'fails' as described in spikegcl.conversion. 'exponent': of T in the median error of networks "
         "with so many layers; -1 is the theorem's.",
+        "Figure: lines are medians over cases; of trained networks, means over seeds.",
     ]
     groups = {(kind, layers): _of(cases, kind, layers) for kind in KINDS for layers in DEPTHS}
     summary = plain_table("theorem", TITLE, [_count(*key, own) for key, own in groups.items() if own], notes)
@@ -165,7 +166,7 @@ def _paint(canvas: Any, cases: list[dict[str, Any]], trained: dict[str, list[dic
         two.plot(list(points), list(points.values()), label=label, color="black", marker=marker, linestyle="--")
     above.axhline(1, color="black", linewidth=0.8)
     for axes, title, label in (
-        (above, "markers: all assumptions hold; dots: one fails", "error / bound"),
+        (above, "markers: all assumptions hold; dots: one or more fail", "error / bound"),
         (one, "one layer", "largest error at a node"),
         (two, "two layers", "largest error at a node"),
     ):
