@@ -118,7 +118,7 @@ def test_block_lengths_end_with_the_whole_sequence_and_share_rows_with_gradients
     fill(rows, "blocks", gradient_norms=[4.0, 1.0], training_mb=7.0)
     table, figure = find_experiment("blocks").draw(CHOICE, rows)
     assert [record["B"] for record in table.records] == [1, 4, 15, 1, 4, 15]
-    assert (table.records[0]["gradient norm, first step"], table.records[0]["training memory (MB)"]) == (4, 7)
+    assert (table.records[0]["gradient norm, step 1"], table.records[0]["training memory (MB)"]) == (4, 7)
     pytest.importorskip("matplotlib")
     write_drawings([figure], tmp_path)
 

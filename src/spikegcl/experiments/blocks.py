@@ -29,8 +29,8 @@ NEURONS = ("IF", "LIF, tau 2")  # those with a memory: without one, all lengths 
 LENGTHS = (1, 2, 4, 8, 16, 32)
 QUICK_LENGTHS = (1, 4)
 MEMORY = Metric("training memory (MB)", lambda result: result["training_mb"])
-FIRST = Metric("gradient norm, first step", lambda result: result["gradient_norms"][0])
-LAST = Metric("gradient norm, last step", lambda result: result["gradient_norms"][-1])
+FIRST = Metric("gradient norm, step 1", lambda result: result["gradient_norms"][0])
+LAST = Metric("gradient norm, step T", lambda result: result["gradient_norms"][-1])
 
 
 def cells(choice: Choice) -> list[Cell]:

@@ -166,7 +166,7 @@ def _paint(canvas: Any, cases: list[dict[str, Any]], trained: dict[str, list[dic
         two.plot(list(points), list(points.values()), label=label, color="black", marker=marker, linestyle="--")
     above.axhline(1, color="black", linewidth=0.8)
     for axes, title, label in (
-        (above, "markers: all assumptions hold; dots: one or more fail", "error / bound"),
+        (above, "markers: all assumptions hold; dots: not all", "error / bound"),
         (one, "one layer", "largest error at a node"),
         (two, "two layers", "largest error at a node"),
     ):
