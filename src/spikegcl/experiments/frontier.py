@@ -120,9 +120,8 @@ def draw(choice: Choice, rows: Rows) -> list[Table | Figure]:
     notes = [
         f"Mean ± standard deviation (seeds). Probe: {choice.probe}. +sign: a float embedding made into bits.",
         "SpikeGCL: settings of the preset, except steps and channels, and a calibrated threshold.",
-        "BANE with about as many bits as nodes: the random start fits the factors after few changes (seed 0: of 6 % of "
-        "the bits on Cora and 12 % on CiteSeer at 2048, of 7 % on Photo at 4096), and with more bits than nodes "
-        "(Cora and CiteSeer at 4096) exactly: no bit is changed, and what is probed is the random start.",
+        "BANE with about as many bits as nodes: random signs fit the factors after few changes, and with more bits than "
+        "nodes (Cora and CiteSeer at 4096) exactly, so that what is probed is little but the random start.",
         "Figures: the axis of accuracy is logarithmic in the distance from one point above its upper end.",
     ]
     table = Table("frontier", TITLE, columns, lines, records, notes)

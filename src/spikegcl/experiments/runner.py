@@ -71,7 +71,8 @@ def run_cells(
 ) -> None:
     """Make the rows that are missing. When the budget is used up, what still runs is ended and leaves no row."""
     budget, monitor = budget or Budget(), monitor or Monitor()
-    code, _ = code_state(), versions()  # now, because that is what cells read
+    versions()  # kept from now on: what cells read is the code of this moment
+    code = code_state()
     deadline = time.monotonic() + 60 * budget.minutes
     asked = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]  # a list has a number for each level of nesting
     threads = int(asked) if asked.isdecimal() and int(asked) else max(1, (os.cpu_count() or 1) // budget.jobs)
