@@ -120,8 +120,8 @@ def draw(choice: Choice, rows: Rows) -> list[Table | Figure]:
     notes = [
         f"Mean ± standard deviation (seeds). Probe: {choice.probe}. +sign: a float embedding made into bits.",
         "SpikeGCL: settings of the preset, except steps and channels, and a calibrated threshold.",
-        "BANE with about as many bits as nodes: random signs fit the factors after few changes, and with more bits than "
-        "nodes (Cora and CiteSeer at 4096) exactly, so that what is probed is little but the random start.",
+        "BANE with about as many bits as nodes: random signs fit the factors after few changes, and with more bits "
+        "than nodes (Cora and CiteSeer at 4096) exactly, so that what is probed is little but the random start.",
         "Figures: the axis of accuracy is logarithmic in the distance from one point above its upper end.",
     ]
     table = Table("frontier", TITLE, columns, lines, records, notes)
